@@ -1,0 +1,29 @@
+"""Which release the inventory asks for, and whether it is on the machine whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+from pd import members, project
+
+
+class ActionModule(ActionBase):  # type: ignore[misc]
+    """The id is computed on the controller from the lock files and packages; only the look is made on the node."""
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """`id`, `path`, and `there`: whether its release.json exists."""
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        told = task_vars or {}
+        names = ("runtime_python", "runtime_engine_lock", "runtime_router_lock", "runtime_packages")
+        node = {name: self._templar.template(told[name]) for name in names}
+        try:
+            release = project.release_of(Path(told["playbook_dir"]), node)
+        except FileNotFoundError as error:
+            return {**result, "failed": True, "msg": f"runtime_engine_lock, runtime_router_lock, runtime_packages (group_vars/nodes.yml): {error}"}
+        path = f"{members.RELEASES}/{release}"
+        seen = self._execute_module(module_name="ansible.builtin.stat", module_args={"path": f"{path}/release.json"}, task_vars=told)
+        if seen.get("failed"):
+            return {**result, **seen}
+        return {**result, "changed": False, "id": release, "path": path, "there": seen["stat"]["exists"]}

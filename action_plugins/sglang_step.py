@@ -1,0 +1,84 @@
+"""Carry out one step of a plan on its instance: queue it, then wait for it in short calls, with progress."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from ansible.errors import AnsibleConnectionFailure
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+from pd import patience
+
+STATE_OF = {"stop": "stopped", "start": "started"}
+
+
+class ActionModule(ActionBase):  # type: ignore[misc]
+    """`stop` waits for the last process to be gone, `gate` for its rung; `start` only queues."""
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The verdict, and how long it took."""
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        told, args = task_vars or {}, self._task.args
+        step = args["step"]
+        name, action = step["instance"], step["action"]
+        if self._task.check_mode:
+            return {**result, "changed": action != "gate", "predicted": step["text"]}
+        if action != "gate":
+            queued = self._call(told, "sglang_instance", name=name, state=STATE_OF[action], unit=args["unit"], run=args["run"])
+            if queued.get("failed") or action == "start":
+                return {**result, **queued, "gated": name, "reached": "none"}
+        until = step["until"] or "stopped"
+        seen, seconds = self._wait(told, until)
+        verdict = seen["verdict"] if not seen.get("failed") else {"state": "DEAD", "rung": "?", "why": seen["msg"]}
+        answer = {**result, "changed": action == "stop", "verdict": verdict, "gated": name, "reached": seen.get("reached"), "seconds": round(seconds, 2)}
+        if verdict["state"] == "READY":
+            Display().display(f"  {name}: {until} after {patience.took(seconds)} ({verdict['why']})")
+            return answer
+        return {**answer, "failed": True, "msg": _message(name, until, seconds, verdict, seen.get("journal") or [])}
+
+    def _wait(self, told: dict[str, Any], until: str) -> tuple[dict[str, Any], float]:
+        args = self._task.args
+        step = args["step"]
+        baseline: dict[str, Any] | None = None
+
+        def call() -> dict[str, Any]:
+            nonlocal baseline
+            seen = self._call(
+                told,
+                "sglang_gate",
+                name=step["instance"],
+                generation=args["generation"],
+                until=until,
+                baseline=baseline,
+                started=step["started"],
+                request_timeout=args["request_timeout"],
+                run=args["run"],
+            )
+            baseline = seen.get("baseline") or baseline
+            return seen
+
+        def tell(elapsed: float, seen: dict[str, Any]) -> str:
+            usual = f", usually {patience.took(seen['usual'])}" if seen.get("usual") and until != "stopped" else ""
+            return f"{step['instance']}: {patience.took(elapsed)}{usual} | {seen['verdict']['why']} | {seen.get('phase', '')}"
+
+        def done(seen: dict[str, Any]) -> bool:
+            return bool(seen.get("failed")) or seen["verdict"]["state"] != "WAIT"
+
+        clock = patience.Clock(time.monotonic, time.sleep)
+        return patience.wait(call, done, tell, lambda line: Display().display(f"  {line}"), float(args["deadline"]), clock)
+
+    def _call(self, told: dict[str, Any], module: str, **args: Any) -> dict[str, Any]:
+        try:
+            answer: dict[str, Any] = self._execute_module(module_name=module, module_args=args, task_vars=told)
+        except AnsibleConnectionFailure as error:
+            self._connection.reset()
+            raise patience.ConnectionLostError(str(error)[:200]) from error
+        return answer
+
+
+def _message(name: str, until: str, seconds: float, verdict: dict[str, Any], journal: list[str]) -> str:
+    said = f"{name} did not reach `{until}`: {verdict['state']} at `{verdict['rung']}` after {patience.took(seconds)}: {verdict['why']}"
+    if verdict["state"] == "WAIT":
+        said += " (the deadline is over)"
+    return said + ("\nlast lines of its journal:\n" + "\n".join(f"  {line}" for line in journal) if journal else "")

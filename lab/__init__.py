@@ -1,0 +1,13 @@
+"""The lab machine: a real systemd host in a systemd-nspawn guest, for newcomers and tests.
+
+    with lab.Machine("try") as machine:
+        print(machine.exec("systemctl is-system-running").stdout)
+"""
+
+from lab.cleanup import prune
+from lab.errors import BootError, ExecError, HostError, ImageError, LabError
+from lab.image import Image, images
+from lab.machine import Machine
+from lab.record import Bind
+
+__all__ = ["Bind", "BootError", "ExecError", "HostError", "Image", "ImageError", "LabError", "Machine", "images", "prune"]

@@ -1,0 +1,78 @@
+#!/usr/bin/python
+"""Documentation of the action plugin of this name."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: pd_plan
+short_description: Plan the co-restart from what was observed
+description:
+  - Pure. It compares the generation each process carries with the wanted one, and says what would be stopped, started and gated, in
+    order, with the reason for every instance.
+options:
+  generation:
+    description: The wanted generation.
+    type: str
+    required: true
+  good:
+    description: Whether that generation is current and was proven good.
+    type: bool
+    required: true
+  observed:
+    description: Results of M(sglang_instance), one an instance.
+    type: list
+    elements: dict
+    required: true
+  engines:
+    description: Engine instances in start order.
+    type: list
+    elements: str
+    required: true
+  routers:
+    description: Router instances.
+    type: list
+    elements: str
+    required: true
+attributes:
+  check_mode:
+    support: full
+    description: It plans the same.
+  diff_mode:
+    support: none
+author: [pdstack]
+"""
+
+EXAMPLES = r"""
+- name: Plan
+  pd_plan:
+    generation: "{{ pd_wanted.id }}"
+    good: "{{ pd_wanted.good }}"
+    observed: "{{ pd_seen.results }}"
+    engines: [prefill0, decode0]
+    routers: [router0]
+"""
+
+RETURN = r"""
+steps:
+  description: What to do, in order.
+  returned: always
+  type: list
+  elements: dict
+restarts:
+  description: The instances that get a new process.
+  returned: always
+  type: list
+  elements: str
+reasons:
+  description: Why each instance is or is not restarted.
+  returned: always
+  type: dict
+run:
+  description: An id for this run; the lock and the ledger carry it.
+  returned: always
+  type: str
+who:
+  description: Who runs it, and from where.
+  returned: always
+  type: str
+"""

@@ -1,0 +1,79 @@
+#!/usr/bin/python
+"""The truth table of the set: read-only."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: pd_verify
+short_description: Climb every rung of every instance of the current generation, and say what is not as proven
+description:
+  - Reads units, processes, load, router and circuits, sends two small requests through the router, and looks which engine's counters
+    moved. It starts, stops and writes nothing.
+  - A finding that C(fails) is a rung that was reached when the generation was marked good and is not reached now.
+options:
+  request_timeout:
+    description: How long one request may take.
+    type: float
+    default: 8.0
+attributes:
+  check_mode:
+    support: full
+    description: It only looks.
+  diff_mode:
+    support: none
+author: [pdstack]
+"""
+
+EXAMPLES = r"""
+- name: What is true?
+  pd_verify:
+"""
+
+RETURN = r"""
+generation:
+  description: The current generation, null on a machine without one.
+  returned: always
+  type: str
+rows:
+  description: One row an instance.
+  returned: always
+  type: list
+  elements: dict
+knobs:
+  description: One row a knob and instance, with the highest rung of its ladder that was reached.
+  returned: always
+  type: list
+  elements: dict
+findings:
+  description: What is not as it should be; C(fails) says whether it makes the run fail.
+  returned: always
+  type: list
+  elements: dict
+"""
+
+from typing import Any  # noqa: E402
+
+from ansible.module_utils.basic import AnsibleModule  # noqa: E402
+from ansible.module_utils.pd import ledger, node, ops, truth, truth_table  # noqa: E402
+
+SPEC: dict[str, Any] = {"request_timeout": {"type": "float", "default": 8.0}}
+
+
+def main() -> None:
+    """Observe, judge, report."""
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
+    current = node.current_id()
+    if current is None:
+        module.exit_json(changed=False, generation=None, rows=[], knobs=[], findings=[])
+    ops.ensure()
+    try:
+        seen = truth.look(current, module.params["request_timeout"])
+        entries = ledger.read()
+    except (RuntimeError, OSError, ValueError, node.NoGenerationError) as error:
+        module.fail_json(msg=f"generation {current}: {error}")
+    table = truth_table.judge(seen, current, ledger.is_good(entries, current), ledger.proved_rungs(entries, current))
+    module.exit_json(changed=False, generation=current, **table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+#!/usr/bin/python
+"""One short look up the ladder of one instance."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: sglang_gate
+short_description: Judge one instance READY, WAIT or DEAD, with evidence
+description:
+  - Climbs the ladder alive, listening, working, serving for at most O(seconds), polling every 100 ms, and says where it stands.
+  - WAIT is an answer, not a failure. Whoever waits calls again (M(sglang_step) does); nothing on the node waits for long.
+  - It never restarts anything. A verdict of READY or DEAD of a transaction is written to the ledger.
+options:
+  name:
+    description: The instance.
+    type: str
+    required: true
+  generation:
+    description: The generation it must run.
+    type: str
+    required: true
+  until:
+    description: The rung to reach; C(stopped) waits for the unit to be inactive instead.
+    type: str
+    choices: [stopped, alive, listening, working, serving]
+    required: true
+  baseline:
+    description: The process the gate was opened for, as an earlier call returned it; another one in its place is DEAD.
+    type: dict
+  started:
+    description: Whether run O(run) started the process; then that process is the baseline, and its time to READY a start time.
+    type: bool
+    default: false
+  seconds:
+    description: How long this call may look.
+    type: float
+    default: 8.0
+  request_timeout:
+    description: How long one probe request may take. At most one is out at a time; it outlives the call.
+    type: float
+    default: 60.0
+  run:
+    description: The transaction on whose behalf this is done; its lock is renewed and the verdict recorded.
+    type: str
+attributes:
+  check_mode:
+    support: full
+    description: It only looks; a verdict is not recorded.
+  diff_mode:
+    support: none
+author: [pdstack]
+"""
+
+EXAMPLES = r"""
+- name: Does decode0 generate, with the knobs of the active generation?
+  sglang_gate:
+    name: decode0
+    generation: 0f3c5a9be210
+    until: working
+"""
+
+RETURN = r"""
+verdict:
+  description: state, rung, why, and evidence.
+  returned: always
+  type: dict
+  sample: {"state": "READY", "rung": "working", "why": "generated 1 token(s), 3 processes carry 0f3c5a9be210"}
+reached:
+  description: The highest rung reached.
+  returned: always
+  type: str
+baseline:
+  description: The process that was looked at; hand it to the next call.
+  returned: always
+  type: dict
+usual:
+  description: Median seconds of earlier starts out of the ledger, absent without history.
+  returned: always
+  type: float
+phase:
+  description: The last line of the instance's journal, for the progress line.
+  returned: always
+  type: str
+running_for:
+  description: Seconds since the main process started.
+  returned: always
+  type: float
+journal:
+  description: The last journal lines of this start, when it is DEAD.
+  returned: when DEAD
+  type: list
+  elements: str
+"""
+
+import time  # noqa: E402
+from dataclasses import asdict  # noqa: E402
+from typing import Any  # noqa: E402
+
+from ansible.module_utils.basic import AnsibleModule  # noqa: E402
+from ansible.module_utils.pd import climb, gates, ledger, lock, node, observe, ops  # noqa: E402
+
+SPEC: dict[str, Any] = {
+    "name": {"type": "str", "required": True},
+    "generation": {"type": "str", "required": True},
+    "until": {"type": "str", "choices": ["stopped", "alive", "listening", "working", "serving"], "required": True},
+    "baseline": {"type": "dict"},
+    "started": {"type": "bool", "default": False},
+    "seconds": {"type": "float", "default": 8.0},
+    "request_timeout": {"type": "float", "default": 60.0},
+    "run": {"type": "str"},
+}
+
+
+def look(params: dict[str, Any]) -> dict[str, Any]:
+    """The verdict and what the next call needs."""
+    member = node.placed(params["name"], params["generation"])
+    since = gates.Baseline(**params["baseline"]) if params["baseline"] else started_by(params)
+    if params["until"] == "stopped":
+        verdict, unit, reached = climb.wait_stopped(member.unit, params["seconds"])
+    else:
+        climber = climb.Climber(member, params["until"], since, params["request_timeout"])
+        verdict = climb.wait(climber, params["seconds"])
+        unit, reached = climber.unit, climber.reached
+    tail = observe.journal(member.unit, unit.invocation, 20 if verdict.state == "DEAD" else 1)
+    return {
+        "verdict": asdict(verdict),
+        "reached": reached,
+        "baseline": asdict(since or gates.baseline(unit)),
+        "usual": ledger.usual_seconds(ledger.read(), member.name),
+        "phase": tail[-1][:160] if tail else "",
+        "running_for": round(time.monotonic() - unit.started_at, 3) if unit.started_at else 0.0,
+        **({"journal": list(tail)} if verdict.state == "DEAD" else {}),
+    }
+
+
+def started_by(params: dict[str, Any]) -> gates.Baseline | None:
+    """The process that this transaction started, out of the ledger: a death before the gate's first look is seen too."""
+    if not params["started"]:
+        return None
+    starts = [e for e in ledger.read() if e["event"] == "start" and e.get("run") == params["run"] and e["instance"] == params["name"]]
+    return gates.Baseline(**{key: starts[-1][key] for key in ("main_pid", "n_restarts", "invocation")}) if starts else None
+
+
+def record(params: dict[str, Any], told: dict[str, Any]) -> None:
+    """The gate's verdict in the ledger; `seconds` is from the start of the process, when this run started it."""
+    verdict = told["verdict"]
+    fields = {"instance": params["name"], "generation": params["generation"], "run": params["run"], "started": params["started"]}
+    fields |= {"state": verdict["state"], "rung": verdict["rung"], "why": verdict["why"], "until": params["until"]}
+    if verdict["state"] == "READY" and params["until"] != "stopped":
+        fields["seconds"] = told["running_for"]
+    ledger.append("stopped" if params["until"] == "stopped" else "gate", fields)
+
+
+def main() -> None:
+    """Observe, judge, report."""
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
+    ops.ensure()
+    try:
+        if module.params["run"]:
+            lock.renew(module.params["run"])
+        told = look(module.params)
+        if module.params["run"] and told["verdict"]["state"] != "WAIT" and not module.check_mode:
+            record(module.params, told)
+    except (RuntimeError, OSError, ValueError, node.NoGenerationError) as error:
+        module.fail_json(msg=f"{module.params['name']}: {error}")
+    module.exit_json(changed=False, **told)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The brain: plain typed Python that decides; the modules in library/ do the I/O around it."""

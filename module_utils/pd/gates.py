@@ -1,0 +1,123 @@
+"""The gate: READY, WAIT or DEAD, with evidence, from a ladder of observations (design 2). Pure.
+
+alive      the unit is active with the process it was started with
+listening  /ready says 200; a prefill also has every rank registered at its bootstrap server
+working    the engine itself generated a token; every process carries the generation and the knobs; its load report is fresh
+serving    the router sees healthy workers with closed circuits, and answers real requests that moved both engines' counters
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from .observe import Rank, Unit
+
+State = Literal["READY", "WAIT", "DEAD"]
+RUNGS = ("alive", "listening", "working", "serving")
+LADDER: Mapping[str, tuple[str, ...]] = {
+    "prefill": ("alive", "listening", "working"),
+    "decode": ("alive", "listening", "working"),
+    "router": ("alive", "listening", "serving"),
+}
+LOADS_FRESH_SECONDS = 60.0
+"""An idle engine publishes its load report every 30 s at the latest (facts 3); twice that is stale."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a gate says of one instance: the rung it speaks of, why, and what that rests on."""
+
+    state: State
+    rung: str
+    why: str
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The process a gate was opened for. Another one in its place voids the gate."""
+
+    main_pid: int
+    n_restarts: int
+    invocation: str
+
+
+@dataclass(frozen=True)
+class Http:
+    """One answer, or the error instead of one (`status` 0). `body` is parsed JSON where it is JSON."""
+
+    status: int
+    body: Any = None
+    error: str = ""
+
+    def __str__(self) -> str:
+        return self.error or f"HTTP {self.status}"
+
+
+def baseline(unit: Unit) -> Baseline:
+    """Take the present process as the one to be gated."""
+    return Baseline(unit.main_pid, unit.n_restarts, unit.invocation)
+
+
+def alive(unit: Unit, since: Baseline | None) -> Verdict:
+    """Rung 1. A process that ended, or another in its place, is DEAD at once: a corpse is not waited for."""
+    exit_status = unit.exit_status or f"result {unit.result}"
+    if unit.active_state in ("failed", "inactive", "absent"):
+        why = f"{unit.name} is {unit.active_state} ({exit_status})"
+        return Verdict("DEAD", "alive", why)
+    if since is not None and unit.sub_state == "auto-restart":
+        return Verdict("DEAD", "alive", f"{unit.name} died ({exit_status}); systemd is about to start it again")
+    if since is not None and since.main_pid and (unit.invocation != since.invocation or unit.n_restarts != since.n_restarts):
+        why = f"{unit.name} was started again behind the gate: MainPID {since.main_pid} -> {unit.main_pid}, NRestarts {since.n_restarts} -> {unit.n_restarts}"
+        return Verdict("DEAD", "alive", why)
+    if unit.active_state != "active" or not unit.main_pid:
+        return Verdict("WAIT", "alive", f"{unit.name} is {unit.active_state} ({unit.sub_state})")
+    return Verdict("READY", "alive", f"MainPID {unit.main_pid}, NRestarts {unit.n_restarts}")
+
+
+def listening(role: str, ready: Http, route: Http | None) -> Verdict:
+    """Rung 2. `/health` is not asked: it generates, and can take 20 s (facts 2.2)."""
+    if ready.status != 200:
+        return Verdict("WAIT", "listening", f"{'/liveness' if role == 'router' else '/ready'}: {ready}")
+    if role == "prefill" and (route is None or route.status != 200):
+        return Verdict("WAIT", "listening", f"bootstrap /route: {route} (the ranks have not all registered)")
+    return Verdict("READY", "listening", "answers 200")
+
+
+def working(local: Http | None, ranks: Sequence[Rank], generation: str, loads: Http | None, now: float) -> Verdict:
+    """Rung 3. `local` is the engine's own generation (facts 2.3), None while it is still out; `now` is the wall clock of the node."""
+    stale = [rank for rank in ranks if rank.generation != generation or rank.wrong]
+    if stale:
+        rank = stale[0]
+        what = f"PD_GENERATION={rank.generation}, wanted {generation}" if rank.generation != generation else f"has {dict(rank.wrong)} instead of what was asked"
+        return Verdict("DEAD", "working", f"process {rank.pid} ({rank.title}) {what}")
+    if local is None:
+        return Verdict("WAIT", "working", "its own generation has not answered yet")
+    tokens = completion_tokens(local.body)
+    if local.status != 200 or tokens < 1:
+        return Verdict("WAIT", "working", f"its own generation: {local}, {tokens} tokens (200 without a token proves nothing)")
+    age = loads_age(loads, now)
+    if age is None or age > LOADS_FRESH_SECONDS:
+        return Verdict("WAIT", "working", f"/v1/loads: {loads if age is None else f'{age:.0f} s old, the scheduler may hang'}")
+    return Verdict("READY", "working", f"generated {tokens} token(s), {len(ranks)} processes carry {generation}")
+
+
+def completion_tokens(body: Any) -> int:
+    """Tokens an answer of /generate or of the OpenAI routes really carries; a missing key is 0, never an exception (report 005)."""
+    if isinstance(body, list):
+        body = body[0] if body else None
+    if not isinstance(body, dict):
+        return 0
+    counted = body.get("meta_info") if isinstance(body.get("meta_info"), dict) else body.get("usage")
+    tokens = counted.get("completion_tokens") if isinstance(counted, dict) else 0
+    return tokens if isinstance(tokens, int) else 0
+
+
+def loads_age(loads: Http | None, now: float) -> float | None:
+    """Seconds since the oldest rank published its load, None when the report cannot be read."""
+    from .loads import stamps  # noqa: PLC0415
+
+    taken = stamps(loads.body) if loads is not None and loads.status == 200 else ()
+    return now - min(taken) if taken else None

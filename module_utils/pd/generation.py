@@ -1,0 +1,178 @@
+"""A generation: everything the set's processes start from, in one immutable directory named by its digest (design 2). Pure.
+
+The digest covers every file of every instance, the release and the restart nonce. A file that only names the generation
+(`generation.env`: its id, the paths inside it) is derived from the id and left out, so two generations differ exactly
+where their knobs do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from . import envfile
+from .problem import SECRET
+
+GENERATIONS = "/etc/sglang-pd/generations"
+CURRENT = "/etc/sglang-pd/current"
+ORDER = ("prefill", "decode", "router")
+"""Start order of the roles; the reason for each place is with `plan.plan`."""
+
+REDACTED = "<secret>"
+
+
+@dataclass(frozen=True)
+class Member:
+    """One instance as asked: its knobs, its flags, and where it will answer. `python` is the venv's interpreter."""
+
+    name: str
+    role: str
+    machine: str
+    url: str
+    python: str
+    env: Mapping[str, str]
+    config: Mapping[str, Any]
+    bootstrap_port: int | None = None
+    metrics_url: str | None = None
+
+    @property
+    def unit(self) -> str:
+        """The systemd unit instance that runs it."""
+        return f"sglang-{'router' if self.role == 'router' else 'engine'}@{self.name}.service"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the set should run. `nonce` changes with each `restart-pd.yml` and with nothing else."""
+
+    members: tuple[Member, ...]
+    release: str
+    nonce: str
+
+
+def in_order(members: Sequence[Member]) -> tuple[Member, ...]:
+    """Members in start order."""
+    return tuple(sorted(members, key=lambda m: (ORDER.index(m.role), m.name)))
+
+
+def in_order_names(manifest: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of a manifest's instances in start order."""
+    return tuple(manifest["order"])
+
+
+def contents(member: Member) -> dict[str, str]:
+    """The two files that carry everything a user can turn: file name -> text."""
+    import yaml  # noqa: PLC0415  rendering happens on the controller; the node reads manifests with the standard library
+
+    return {
+        "env": envfile.render(member.env),
+        "config.yaml": yaml.safe_dump(dict(member.config), sort_keys=True, allow_unicode=True, default_flow_style=None, width=1000),
+    }
+
+
+def generation_id(wanted: Wanted) -> str:
+    """Twelve hex digits over a canonical form of everything a process starts from."""
+    canonical = {
+        "release": wanted.release,
+        "nonce": wanted.nonce,
+        "instances": {
+            m.name: {"role": m.role, "machine": m.machine, "unit": m.unit, "python": m.python, **contents(m)} for m in wanted.members
+        },
+    }
+    return hashlib.sha256(json.dumps(canonical, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:12]
+
+
+def identity(member: Member, generation: str) -> dict[str, str]:
+    """The variables that say which generation a process belongs to, and the unit's ExecStart needs."""
+    return {
+        "PD_GENERATION": generation,
+        "PD_INSTANCE": member.name,
+        "PD_PYTHON": member.python,
+        "PD_CONFIG": f"{GENERATIONS}/{generation}/{member.name}/config.yaml",
+    }
+
+
+def files(wanted: Wanted, generation: str) -> dict[str, str]:
+    """Every file of the generation but its manifest: path below its directory -> text."""
+    found: dict[str, str] = {}
+    for member in wanted.members:
+        for name, text in contents(member).items():
+            found[f"{member.name}/{name}"] = text
+        found[f"{member.name}/generation.env"] = envfile.render(identity(member, generation))
+    return found
+
+
+def manifest(wanted: Wanted, generation: str, origin: Mapping[str, Any]) -> dict[str, Any]:
+    """What the modules on the node read to know the set. `origin`: who made it, from which revision, when. Secrets redacted."""
+    return {
+        "id": generation,
+        "release": wanted.release,
+        "nonce": wanted.nonce,
+        "origin": dict(origin),
+        "order": [m.name for m in in_order(wanted.members)],
+        "instances": {
+            m.name: {
+                "role": m.role,
+                "machine": m.machine,
+                "unit": m.unit,
+                "url": m.url,
+                "bootstrap_port": m.bootstrap_port,
+                "metrics_url": m.metrics_url,
+                "env": redacted(m.env),
+                "config": redacted(m.config),
+                "sha256": {name: hashlib.sha256(text.encode()).hexdigest() for name, text in contents(m).items()},
+            }
+            for m in wanted.members
+        },
+    }
+
+
+def redacted(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same mapping with the values of secret keys replaced."""
+    return {key: REDACTED if SECRET.search(key) else value for key, value in values.items()}
+
+
+def redacted_text(text: str) -> str:
+    """A rendered file as a diff may show it: `KEY="v"` and `key: v` lines of secret keys keep the key only."""
+    lines = []
+    for line in text.splitlines(keepends=True):
+        key, sep, _ = line.partition("=" if re.match(r"\w+=", line) else ":")
+        lines.append(f"{key}{sep} {REDACTED}\n" if sep and SECRET.search(key) else line)
+    return "".join(lines)
+
+
+def diff_against(
+    shown: Mapping[str, str], sha256: Mapping[str, Mapping[str, str]], wanted: Wanted
+) -> list[dict[str, str]]:
+    """Ansible's diff of what is current to what is wanted: one element per file of an instance that differs.
+
+    `shown` has the current files with secrets redacted, `sha256` instance -> file -> digest of the true ones. Files that only name the
+    generation are left out.
+    """
+    after = {f"{m.name}/{name}": text for m in wanted.members for name, text in contents(m).items()}
+    true_before = {f"{member}/{name}": digest for member, digests in sha256.items() for name, digest in digests.items()}
+    found = []
+    for path in sorted({*true_before, *after}):
+        new = after.get(path)
+        if new is not None and true_before.get(path) == hashlib.sha256(new.encode()).hexdigest():
+            continue
+        old, new = shown.get(path, ""), redacted_text(new or "")
+        if old == new:
+            new += "# a secret value changed\n"
+        found.append({"before_header": path, "after_header": path, "before": old, "after": new})
+    return found
+
+
+def next_nonce(current_nonce: str | None, restart: bool, unfinished: bool, fresh: str) -> str:
+    """The nonce of the generation to bring up.
+
+    site.yml (`restart` false) carries the current one over, so it does not undo a restart; restart-pd.yml takes a fresh one,
+    except when the last transaction never ended: then it finishes that one instead of starting over.
+    """
+    if current_nonce is None:
+        return fresh
+    return fresh if restart and not unfinished else current_nonce

@@ -1,0 +1,89 @@
+"""The ledger: one JSON object a line, appended and fsynced, never edited (design 2).
+
+Every entry carries `ts` (UTC, for people), `event`, and where they apply `run`, `generation`, `instance`, `seconds`.
+The module that acts on the node writes its own entry in the same call, so nothing is recorded that did not happen.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import statistics
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+PATH = Path("/var/lib/sglang-pd/ledger.jsonl")
+
+Entry = dict[str, Any]
+
+
+def append(event: str, fields: Mapping[str, Any], path: Path = PATH) -> Entry:
+    """Append one entry and return it once it is on the disk. Raises OSError when it could not be written."""
+    entry: Entry = {"ts": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **fields}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        torn = file.seek(0, os.SEEK_END) > 0 and not _ends_with_newline(file.fileno())
+        # A power cut can leave half a line; closing it keeps the damage to that one entry.
+        file.write((b"\n" if torn else b"") + json.dumps(entry, sort_keys=True).encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    return entry
+
+
+def _ends_with_newline(fd: int) -> bool:
+    return os.pread(fd, 1, os.fstat(fd).st_size - 1) == b"\n"
+
+
+def read(path: Path = PATH) -> list[Entry]:
+    """Every readable entry, oldest first; a torn line is passed over, an absent file is an empty ledger."""
+    if not path.exists():
+        return []
+    entries: list[Entry] = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            entry = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        if isinstance(entry, dict):
+            entries.append(entry)
+    return entries
+
+
+def usual_seconds(entries: Iterable[Entry], instance: str, last: int = 10) -> float | None:
+    """Median seconds from start to READY of an instance's last few passed gates; None without history."""
+    passed = [
+        float(e["seconds"])
+        for e in entries
+        if e.get("event") == "gate" and e.get("instance") == instance and e.get("started") and e.get("seconds")
+    ]
+    return statistics.median(passed[-last:]) if passed else None
+
+
+def unfinished(entries: Iterable[Entry]) -> Entry | None:
+    """The `begin` entry of a transaction that has no `end`: its controller died or lost the machine."""
+    opened: Entry | None = None
+    for entry in entries:
+        if entry.get("event") == "begin":
+            opened = entry
+        elif entry.get("event") == "end" and opened and entry.get("run") == opened.get("run"):
+            opened = None
+    return opened
+
+
+def is_good(entries: Iterable[Entry], generation: str) -> bool:
+    """Whether the generation was marked good after its last gate, and not marked bad since."""
+    verdicts = [e["event"] for e in entries if e.get("generation") == generation and e.get("event") in ("good", "bad")]
+    return bool(verdicts) and verdicts[-1] == "good"
+
+
+def proved_rungs(entries: Iterable[Entry], generation: str) -> dict[str, str]:
+    """Instance -> the rung it reached when this generation was last marked good."""
+    proved: dict[str, str] = {}
+    for entry in entries:
+        if entry.get("event") == "good" and entry.get("generation") == generation:
+            proved = dict(entry.get("rungs") or {})
+    return proved

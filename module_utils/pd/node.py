@@ -1,0 +1,91 @@
+"""The set as the machine knows it: the manifest of a generation is all that a module on the node needs to be told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .envfile import parse
+from .generation import CURRENT, GENERATIONS, in_order_names
+
+
+@dataclass(frozen=True)
+class Placed:
+    """One instance of a generation on this machine. `env` and `key` come from its files, secrets included: never report them."""
+
+    name: str
+    role: str
+    unit: str
+    url: str
+    bootstrap_port: int | None
+    metrics_url: str | None
+    env: Mapping[str, str]
+    config: Mapping[str, Any]
+    generation: str
+
+    @property
+    def is_router(self) -> bool:
+        """A router has workers instead of a model."""
+        return self.role == "router"
+
+
+class NoGenerationError(Exception):
+    """The machine has no such generation, or it is damaged; the message says which file."""
+
+
+def current_id(current: Path = Path(CURRENT)) -> str | None:
+    """The id of the active generation; None on a machine that never had one."""
+    return current.readlink().name if current.is_symlink() else None
+
+
+def manifest(generation: str, root: Path = Path(GENERATIONS)) -> dict[str, Any]:
+    """The manifest of a generation. Raises NoGenerationError when it is not there or does not read."""
+    path = root / generation / "manifest.json"
+    try:
+        found = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise NoGenerationError(f"{path} is missing: generation {generation} was never written here, or was pruned") from None
+    except json.JSONDecodeError as error:
+        raise NoGenerationError(f"{path} is damaged ({error})") from error
+    if not isinstance(found, dict) or found.get("id") != generation:
+        raise NoGenerationError(f"{path} does not describe generation {generation}")
+    return found
+
+
+def placed(name: str, generation: str, root: Path = Path(GENERATIONS)) -> Placed:
+    """One instance of a generation. Raises NoGenerationError."""
+    told = manifest(generation, root)["instances"].get(name)
+    if told is None:
+        raise NoGenerationError(f"generation {generation} has no instance {name}")
+    folder = root / generation / name
+    try:
+        env = parse((folder / "env").read_text())
+    except FileNotFoundError as error:
+        raise NoGenerationError(f"{error.filename} is missing: the directory of generation {generation} was changed by hand") from error
+    return Placed(
+        name=name,
+        role=told["role"],
+        unit=told["unit"],
+        url=told["url"],
+        bootstrap_port=told["bootstrap_port"],
+        metrics_url=told["metrics_url"],
+        env=env,
+        config=told["config"],
+        generation=generation,
+    )
+
+
+def everyone(generation: str, root: Path = Path(GENERATIONS)) -> tuple[Placed, ...]:
+    """All instances of a generation in start order."""
+    return tuple(placed(name, generation, root) for name in in_order_names(manifest(generation, root)))
+
+
+def api_key(generation: str, name: str, root: Path = Path(GENERATIONS)) -> str | None:
+    """The api key out of the instance's own config file; the manifest has it redacted. The file is JSON-compatible line by line."""
+    for line in (root / generation / name / "config.yaml").read_text().splitlines():
+        if line.startswith("api-key:"):
+            return line.partition(":")[2].strip().strip("'\"") or None
+    return None

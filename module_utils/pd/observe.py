@@ -1,0 +1,157 @@
+"""What systemd, /proc and the journal say about one instance. I/O only; what it means is judged in gates.py and plan.py."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+PROC = Path("/proc")
+SHOWN = (
+    "LoadState", "ActiveState", "SubState", "Result", "MainPID", "NRestarts", "InvocationID", "ControlGroup", "NeedDaemonReload",
+    "ExecMainStatus", "ExecMainCode", "ExecMainStartTimestamp", "ExecMainStartTimestampMonotonic", "DropInPaths", "UnitFileState",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One unit as `systemctl show` tells it. `active_state` is `absent` where no such unit is loaded.
+
+    `started_at`: seconds on the node's monotonic clock at which its main process started, 0 when it never did.
+    """
+
+    name: str
+    active_state: str
+    sub_state: str
+    result: str
+    main_pid: int
+    n_restarts: int
+    invocation: str
+    control_group: str
+    need_reload: bool
+    exit_status: str
+    since: str
+    started_at: float
+    drop_ins: tuple[str, ...]
+    enabled: bool
+
+
+def run(argv: Sequence[str], timeout: float = 8.0) -> str:
+    """Standard output of a command. Raises RuntimeError that says what was asked and what came back."""
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise RuntimeError(f"`{' '.join(argv)}` gave no answer in {timeout:.0f} s") from error
+    if done.returncode:
+        raise RuntimeError(f"`{' '.join(argv)}` ended with {done.returncode}: {(done.stderr or done.stdout).strip()[-500:]}")
+    return done.stdout
+
+
+def unit(name: str) -> Unit:
+    """Ask systemd about one unit, whatever state it is in."""
+    return parse_show(name, run(["systemctl", "show", name, "--property", ",".join(SHOWN)]))
+
+
+def parse_show(name: str, text: str) -> Unit:
+    """Read the key=value lines of `systemctl show`."""
+    told = dict(line.partition("=")[::2] for line in text.splitlines() if "=" in line)
+    absent = told.get("LoadState") in ("not-found", "", None)
+    return Unit(
+        name=name,
+        active_state="absent" if absent else told["ActiveState"],
+        sub_state=told.get("SubState", ""),
+        result=told.get("Result", ""),
+        main_pid=int(told.get("MainPID") or 0),
+        n_restarts=int(told.get("NRestarts") or 0),
+        invocation=told.get("InvocationID", ""),
+        control_group=told.get("ControlGroup", ""),
+        need_reload=told.get("NeedDaemonReload") == "yes",
+        exit_status=_exit(told.get("ExecMainCode", "0"), told.get("ExecMainStatus", "0")),
+        since=told.get("ExecMainStartTimestamp", ""),
+        started_at=int(told.get("ExecMainStartTimestampMonotonic") or 0) / 1e6,
+        drop_ins=tuple(told.get("DropInPaths", "").split()),
+        enabled=told.get("UnitFileState") == "enabled",
+    )
+
+
+def _exit(code: str, status: str) -> str:
+    """systemd's ExecMainCode is the waitid() si_code: 1 exited, 2 killed by a signal, 3 dumped core."""
+    return {"1": f"exit status {status}", "2": f"killed by signal {status}", "3": f"dumped core on signal {status}"}.get(code, "")
+
+
+def environ(pid: int) -> dict[str, str] | None:
+    """The environment a process was started with (its titles leave it alone under SPT_NOENV=1, facts 2.7); None when it is gone."""
+    try:
+        raw = (PROC / str(pid) / "environ").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    pairs = (part.partition(b"=") for part in raw.split(b"\0") if b"=" in part)
+    return {key.decode(errors="replace"): value.decode(errors="surrogateescape") for key, _, value in pairs}
+
+
+def cmdline(pid: int) -> str:
+    """The command line (or title) of a process, empty when it is gone."""
+    try:
+        return (PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def cgroup_pids(control_group: str) -> tuple[int, ...]:
+    """Every process of a unit, found by its cgroup: /proc/PID/cgroup reads the same under cgroup v1 and v2."""
+    if not control_group:
+        return ()
+    found = []
+    for entry in PROC.iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            lines = (entry / "cgroup").read_text().splitlines()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        paths = [line.split(":", 2)[2] for line in lines if line.count(":") >= 2]
+        if any(path == control_group or path.startswith(control_group + "/") for path in paths):
+            found.append(int(entry.name))
+    return tuple(sorted(found))
+
+
+def journal(name: str, invocation: str, lines: int = 20) -> tuple[str, ...]:
+    """The last lines of the unit's present start only: an earlier boot's errors must not count (field report 006)."""
+    match = [f"_SYSTEMD_INVOCATION_ID={invocation}"] if invocation else ["--unit", name]
+    text = run(["journalctl", "--no-pager", "--output=cat", f"--lines={lines}", *match])
+    return tuple(text.splitlines())
+
+
+def cpu_ticks(pids: Sequence[int]) -> int:
+    """User + system ticks of all these processes; cgroup accounting may be missing (lab-facts), /proc is always there."""
+    total = 0
+    for pid in pids:
+        try:
+            fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        total += int(fields[11]) + int(fields[12])
+    return total
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One process of an instance: its pid, its title and those knobs of ours that it does not have as wanted."""
+
+    pid: int
+    title: str
+    generation: str | None
+    wrong: Mapping[str, str | None]
+
+
+def ranks(pids: Sequence[int], env: Mapping[str, str]) -> tuple[Rank, ...]:
+    """Every process with what its environment has instead of the wanted values (None: absent)."""
+    found = []
+    for pid in pids:
+        has = environ(pid)
+        if has is None or not has:
+            continue
+        wrong = {key: has.get(key) for key, value in env.items() if has.get(key) != value}
+        found.append(Rank(pid, cmdline(pid)[:80], has.get("PD_GENERATION"), wrong))
+    return tuple(found)

@@ -1,0 +1,19 @@
+"""Modules that speak HTTP run under the ops venv, which the `node` role makes; the others run under the machine's own python."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+PYTHON = Path("/opt/sglang-pd/ops/bin/python")
+
+
+def ensure() -> None:
+    """Start this module anew under the ops venv unless its libraries are here already. Raises RuntimeError where there is no venv."""
+    if importlib.util.find_spec("httpx") and importlib.util.find_spec("prometheus_client"):
+        return
+    from ansible.module_utils.common.respawn import has_respawned, respawn_module  # noqa: PLC0415
+
+    if has_respawned() or not PYTHON.exists():
+        raise RuntimeError(f"{PYTHON} is missing or incomplete: run site.yml, its `node` role makes it")
+    respawn_module(str(PYTHON))

@@ -1,0 +1,102 @@
+"""The planner: what must be stopped, started and gated, in which order, and why. Pure.
+
+Drift is `PD_GENERATION` of the process != the wanted generation (design 2). A member that already runs the wanted
+generation is only gated, so a run that was killed half way is finished, not repeated. A member that died under a
+generation that was proven good is not drift: nothing is restarted behind the operator's back; verify says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Action = Literal["stop", "start", "gate"]
+
+RUNNING = ("active", "activating", "reloading")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One instance as observed: systemd's ActiveState, and the generation its main process carries, if it has one."""
+
+    active_state: str
+    generation: str | None
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing to do to one instance. `until` is the rung a gate must reach; `started`: this plan starts what it gates."""
+
+    action: Action
+    instance: str
+    until: str | None = None
+    started: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.action} {self.instance}" + (f" until {self.until}" if self.until else "")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The steps, in order, and for every instance the reason why it is or is not restarted."""
+
+    steps: tuple[Step, ...]
+    reasons: Mapping[str, str]
+
+    @property
+    def restarts(self) -> tuple[str, ...]:
+        """The instances that get a new process, in the order they get it."""
+        return tuple(s.instance for s in self.steps if s.action == "start")
+
+
+def drift(seen: Seen, wanted: str, wanted_is_good: bool) -> str | None:
+    """Why this instance must be started anew, or None when it must not."""
+    if seen.generation is not None and seen.active_state in RUNNING:
+        if seen.generation == wanted:
+            return None
+        return f"runs generation {seen.generation}, wanted is {wanted}"
+    if wanted_is_good:
+        return None
+    return f"is {seen.active_state}, and generation {wanted} was never brought up"
+
+
+def plan(seen: Mapping[str, Seen], wanted: str, wanted_is_good: bool, engines: Sequence[str], routers: Sequence[str]) -> Plan:
+    """Strategy `ordered`: routers stop first, then stop, start, gate for each engine in order, routers last.
+
+    `engines` is in start order (prefill before decode: a decode caches what its prefill tells it, facts 6.2). A router that
+    itself has not drifted is still cycled when any engine is, because only its start clears its circuits (facts 5.3.4).
+    """
+    why = {name: drift(seen[name], wanted, wanted_is_good) for name in (*engines, *routers)}
+    if not any(why.values()):
+        return Plan((), {name: _at_rest(seen[name], wanted) for name in why})
+    cycled = [name for name in engines if why[name]]
+    routers_cycled = [name for name in routers if why[name] or cycled]
+    steps = [Step("stop", name) for name in routers_cycled if seen[name].active_state not in ("inactive", "failed", "absent")]
+    for name in engines:
+        if why[name]:
+            if seen[name].active_state not in ("inactive", "failed", "absent"):
+                steps.append(Step("stop", name))
+            steps.append(Step("start", name))
+        steps.append(Step("gate", name, "working", started=bool(why[name])))
+    for name in routers_cycled:
+        steps.append(Step("start", name))
+    steps.extend(Step("gate", name, "serving", started=name in routers_cycled) for name in routers)
+    reasons = {
+        name: reason or ("its engines restart" if name in routers_cycled else _at_rest(seen[name], wanted))
+        for name, reason in why.items()
+    }
+    return Plan(tuple(steps), reasons)
+
+
+def _at_rest(seen: Seen, wanted: str) -> str:
+    if seen.generation == wanted:
+        return f"runs generation {wanted} already"
+    return f"is {seen.active_state} under generation {wanted}, which was proven good: not drift but a fault (verify.yml tells)"
+
+
+def told(made: Plan) -> list[str]:
+    """The plan for a person: one line an instance with the reason, then the count."""
+    width = max(map(len, made.reasons), default=0)
+    lines = [f"  {name:<{width}}  {'restart' if name in made.restarts else 'stays  '}  {why}" for name, why in made.reasons.items()]
+    return [*lines, f"  {len(made.restarts)} restarts" + (f": {', '.join(made.restarts)}" if made.restarts else "")]

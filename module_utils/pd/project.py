@@ -1,0 +1,39 @@
+"""The project on the controller's disk: roles, group_vars, locks. Everything the action plugins need before the pure parts take over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from . import release, sources
+from .spec import Spec, from_hostvars
+
+ROLES_OF = {"prefill": ("engine",), "decode": ("engine",), "router": ("router",), "node": ("node", "runtime", "model")}
+"""Whose argument specs declare the variables of a play's hosts; `node` also declares the set's own (pd_*)."""
+
+
+def declared(root: Path) -> dict[str, frozenset[str]]:
+    """Role of an instance -> the variable names its plays declare."""
+    names = {role: _options(root / "roles" / role / "meta" / "argument_specs.yml") for role in ("node", "runtime", "model", "engine", "router")}
+    everyone = frozenset(name for role in ("node", "model") for name in names[role] if name.startswith(("pd_", "model_")))
+    return {kind: everyone.union(*(names[role] for role in roles)) for kind, roles in ROLES_OF.items()}
+
+
+def _options(path: Path) -> frozenset[str]:
+    told = yaml.safe_load(path.read_text())
+    return frozenset(told["argument_specs"]["main"].get("options") or {})
+
+
+def read_spec(root: Path, inventories: Sequence[str], groups: Mapping[str, Sequence[str]], hostvars: Mapping[str, Any]) -> Spec:
+    """The spec of what Ansible loaded, with the places in the files it was loaded from."""
+    read = sources.read(root, [Path(i) for i in inventories])
+    return from_hostvars(groups, hostvars, declared(root), read)
+
+
+def release_of(root: Path, node: Mapping[str, Any]) -> str:
+    """The release a node's variables ask for. Raises FileNotFoundError naming the lock or package that is missing."""
+    locks = [root / "requirements" / node[name] for name in ("runtime_engine_lock", "runtime_router_lock")]
+    return release.release_id(node["runtime_python"], locks, [root / p for p in node["runtime_packages"]])

@@ -1,0 +1,32 @@
+"""The id of one run of a playbook: it says which process on which machine it is, so that the same controller can tell that it died."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+from .lock import boot_id
+
+
+def new(pid: int | None = None) -> str:
+    """The id of the run whose main process is `pid` (by default the parent: Ansible runs each task in a child of its own)."""
+    main = os.getppid() if pid is None else pid
+    return f"{socket.gethostname()}:{boot_id()[:8]}:{main}:{_start_time(main)}"
+
+
+def is_dead_here(run: str) -> bool:
+    """Whether a run was of this machine and its process is gone. False for another machine's: that cannot be seen from here."""
+    host, boot, pid, start = (run.split(":") + [""] * 4)[:4]
+    if host != socket.gethostname() or not pid.isdigit():
+        return False
+    return boot != boot_id()[:8] or _start_time(int(pid)) != start
+
+
+def _start_time(pid: int) -> str:
+    """Field 22 of /proc/PID/stat, "0" for a process that is gone or a zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return "0"
+    return "0" if fields[0] in "ZX" else fields[19]

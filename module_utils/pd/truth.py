@@ -1,0 +1,82 @@
+"""Everything the truth table rests on, read in one go; what it means is judged in truth_table.py."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from . import climb, http, loads, node, observe, serving
+from .gates import Http
+from .gates_serving import Serving
+from .node import Placed
+from .observe import Rank, Unit
+from .problem import SECRET
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One instance: its unit, its processes against its knobs, and what it answered. `local` is None where the router proved more."""
+
+    member: Placed
+    unit: Unit
+    ranks: tuple[Rank, ...]
+    ready: Http
+    route: Http | None
+    load: Mapping[str, int]
+    loads: Http | None
+    local: Http | None
+    now: float
+
+
+@dataclass(frozen=True)
+class Everything:
+    """All instances in start order, and what a request through each router showed (router name -> observation)."""
+
+    instances: tuple[Seen, ...]
+    served: Mapping[str, Serving]
+    knobs: Mapping[str, Mapping[str, str]]
+
+
+def look(generation: str, timeout: float) -> Everything:
+    """Read the whole set. Load is read first: it is what a latency must be judged by (design 2)."""
+    members = node.everyone(generation)
+    engines = [m for m in members if not m.is_router]
+    with ThreadPoolExecutor(max_workers=len(members) or 1) as pool:
+        before = list(pool.map(_reports, members))
+    routers = [m for m in members if m.is_router]
+    served = {r.name: serving.look(r, engines, node.api_key(generation, r.name), timeout) for r in routers}
+    moved = {name for s in served.values() for name, tokens in s.moved.items() if tokens > 0}
+    with ThreadPoolExecutor(max_workers=len(members) or 1) as pool:
+        instances = list(pool.map(lambda pair: _instance(*pair, moved, timeout), zip(members, before, strict=True)))
+    knobs = {m.name: {k: v for k, v in m.env.items() if not SECRET.search(k)} for m in members}
+    return Everything(tuple(instances), served, knobs)
+
+
+def _reports(member: Placed) -> Http | None:
+    if member.is_router:
+        return None
+    return http.ask(f"{member.url}/v1/loads?include=all", timeout=3, key=node.api_key(member.generation, member.name))
+
+
+def _instance(member: Placed, told: Http | None, moved: set[str], timeout: float) -> Seen:
+    unit = observe.unit(member.unit)
+    wanted = {key: value for key, value in member.env.items() if not SECRET.search(key)}
+    ready, route = climb.listening_answers(member)
+    local = None
+    if not member.is_router and member.name not in moved and ready.status == 200:
+        local = http.ask(f"{member.url}/generate", climb.LOCAL, timeout, node.api_key(member.generation, member.name))
+    fresh = _reports(member) if told is not None else None
+    return Seen(
+        member=member,
+        unit=unit,
+        ranks=observe.ranks(observe.cgroup_pids(unit.control_group), wanted),
+        ready=ready,
+        route=route,
+        load=loads.summary(told.body) if told is not None else {},
+        loads=fresh,
+        local=local,
+        now=time.time(),
+    )
+

@@ -1,0 +1,117 @@
+"""The truth table: rows of instances, rows of knobs, findings. Pure: it judges what truth.py read.
+
+It prints the highest rung that was reached and never more. A rung that this generation reached when it was marked good and does
+not reach now makes verify fail; everything else that is odd is a finding to read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from . import gates, gates_serving, loads
+from .gates import Verdict
+from .truth import Everything, Seen
+
+OWN_KEYS = ("PATH", "HOME", "SPT_NOENV")
+"""Set by the product on every instance; proven like the others, but not shown as knobs."""
+
+
+def verdicts(everything: Everything, generation: str) -> dict[str, tuple[str, Verdict]]:
+    """Instance -> (highest rung reached, the verdict that ended the climb)."""
+    engines = sum(not s.member.is_router for s in everything.instances)
+    found = {}
+    for seen in everything.instances:
+        reached = "none"
+        verdict = gates.alive(seen.unit, None)
+        for rung in gates.LADDER[seen.member.role]:
+            if rung != "alive":
+                verdict = _rung(rung, seen, everything, generation, engines)
+            if verdict.state != "READY":
+                break
+            reached = rung
+        found[seen.member.name] = (reached, verdict)
+    return found
+
+
+def _rung(rung: str, seen: Seen, everything: Everything, generation: str, engines: int) -> Verdict:
+    if rung == "listening":
+        return gates.listening(seen.member.role, seen.ready, seen.route)
+    if rung == "serving":
+        return gates_serving.judge(everything.served.get(seen.member.name), engines)
+    moved = _moved(seen, everything)
+    local = seen.local
+    if moved > 0 and local is None:  # the request through the router is the better proof: the synthetic one was not made
+        local = gates.Http(200, {"usage": {"completion_tokens": int(moved)}})
+    return gates.working(local, seen.ranks, generation, seen.loads, seen.now)
+
+
+def _moved(seen: Seen, everything: Everything) -> float:
+    return max((s.moved.get(seen.member.name, 0.0) for s in everything.served.values()), default=0.0)
+
+
+def judge(everything: Everything, generation: str, good: bool, proved: Mapping[str, str]) -> dict[str, Any]:
+    """`rows`, `knobs` and `findings` for the module to return."""
+    climbed = verdicts(everything, generation)
+    rows = [_row(seen, everything, *climbed[seen.member.name]) for seen in everything.instances]
+    found = [] if good else [_finding("", f"generation {generation} was never proven: no run reached its last gate", True)]
+    for seen in everything.instances:
+        reached, verdict = climbed[seen.member.name]
+        found.extend(_findings(seen, generation, reached, verdict, proved.get(seen.member.name)))
+    return {"rows": rows, "knobs": knobs(everything), "findings": found}
+
+
+def _row(seen: Seen, everything: Everything, reached: str, verdict: Verdict) -> dict[str, Any]:
+    return {
+        "instance": seen.member.name,
+        "unit": f"{seen.unit.active_state}, pid {seen.unit.main_pid}" if seen.unit.main_pid else seen.unit.active_state,
+        "since": seen.unit.since,
+        "n_restarts": seen.unit.n_restarts,
+        "generation": next((r.generation for r in seen.ranks if r.pid == seen.unit.main_pid), None),
+        "reached": reached,
+        "state": verdict.state,
+        "why": verdict.why,
+        "load": loads.told(seen.load) if not seen.member.is_router else "",
+        "moved": _moved(seen, everything) if not seen.member.is_router else None,
+    }
+
+
+def _findings(seen: Seen, generation: str, reached: str, verdict: Verdict, proved: str | None) -> list[dict[str, Any]]:
+    name, unit = seen.member.name, seen.unit
+    found = []
+    if proved is not None and _height(reached) < _height(proved):
+        found.append(_finding(name, f"reached `{proved}` when {generation} was proven, now `{reached}`: {verdict.why}", True))
+    strangers = {r.generation for r in seen.ranks if r.generation not in (generation, None)}
+    if strangers:
+        found.append(_finding(name, f"runs generation {', '.join(sorted(map(str, strangers)))}, current is {generation}: site.yml co-restarts", True))
+    if unit.n_restarts:
+        found.append(_finding(name, f"systemd restarted it {unit.n_restarts} times since it was started; nobody asked for that", False))
+    if unit.need_reload:
+        found.append(_finding(name, "its unit file changed on disk and systemd has not read it: the next start by site.yml or restart-pd.yml does", False))
+    if unit.drop_ins:
+        found.append(_finding(name, f"drop-ins that are not ours: {', '.join(unit.drop_ins)}", False))
+    if seen.unit.active_state == "active" and not unit.enabled:
+        found.append(_finding(name, "is not enabled: it would not come back after a reboot", False))
+    return found
+
+
+def _height(rung: str) -> int:
+    return gates.RUNGS.index(rung) if rung in gates.RUNGS else -1
+
+
+def _finding(instance: str, text: str, fails: bool) -> dict[str, Any]:
+    return {"instance": instance, "text": text, "fails": fails}
+
+
+def knobs(everything: Everything) -> list[dict[str, Any]]:
+    """Each knob of each instance with its rung: `rendered`, `process` (the main one has it), `ranks` (every one has it)."""
+    rows = []
+    for seen in everything.instances:
+        for key, value in everything.knobs[seen.member.name].items():
+            if key in OWN_KEYS:
+                continue
+            having = [r for r in seen.ranks if key not in r.wrong]
+            main = any(r.pid == seen.unit.main_pid for r in having)
+            rung = "ranks" if having and len(having) == len(seen.ranks) else "process" if main else "rendered"
+            rows.append({"instance": seen.member.name, "knob": key, "value": value, "rung": rung, "processes": f"{len(having)}/{len(seen.ranks)}"})
+    return rows

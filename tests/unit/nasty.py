@@ -1,0 +1,58 @@
+"""Values that a careless writer of env files spoils. Each must reach the process byte for byte."""
+
+from __future__ import annotations
+
+NASTY: tuple[str, ...] = (
+    "",
+    " ",
+    " leading and trailing ",
+    "\ttabs\t",
+    "5   # no comment",
+    "; no comment either",
+    "#",
+    '"SYS" # topo',
+    "'single'",
+    "it's",
+    "'",
+    '"',
+    "\\",
+    "ends in a backslash\\",
+    "\\n is two characters",
+    "a\\\\b",
+    "$HOME ${HOME} $$ $(id) `id`",
+    "100%",
+    "%h %i %% ab%Zcd %3A",
+    '{"enable_multithread_load": true, "paths": ["a b", "c\\\\d"]}',
+    "key=value=more",
+    "=",
+    "a,b;c:d|e&f>g<h!i?j*k~l",
+    "[section]",
+    "two\nlines",
+    "a line that\\\nlooks continued",
+    "\n begins with a newline",
+    "Größe naïve 速度 скорость",
+    "\N{GRINNING FACE}",
+    "--flag",
+    "x" * 100_000,
+)
+
+REFUSED: tuple[tuple[str, str], ...] = (
+    ("1\u00a0", "U+00A0"),
+    ("\ufeff1", "U+FEFF"),
+    ("1\r", "U+000D"),
+    ("1\u200b", "U+200B"),
+    ("\u3000", "U+3000"),
+    ("a\0b", "U+0000"),
+    ("\x1b[31m", "U+001B"),
+    ("\x7f", "U+007F"),
+    ("\x85", "U+0085"),
+    ("\ud800", "U+D800"),
+    ("\ufffe", "U+FFFE"),
+    ("\ufdd0", "U+FDD0"),
+    ("\U0001ffff", "U+1FFFF"),
+    ("1\n", "newline at the end"),
+    ("None", "None"),
+    ("__omit_place_holder__5c1f", "omit"),
+    ("x" * 131_072, "bytes"),
+)
+"""Values that are refused, and what the message must say of each."""
