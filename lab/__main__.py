@@ -20,13 +20,13 @@ DEFAULT = "pd-lab"
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m lab", description="A real systemd host in a box, reached over SSH.")
+    parser = argparse.ArgumentParser(prog="python -m lab", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     up = commands.add_parser("up", help="make the machine, or start it; prints how to reach it")
     up.add_argument("name", nargs="?", default=DEFAULT)
     up.add_argument("--image", default="base", help="image a new machine starts from (default: base)")
     down = commands.add_parser("down", help="remove machines and whatever killed runs left behind")
-    down.add_argument("name", nargs="?", help="this machine (default: all of this checkout that no running process owns)")
+    down.add_argument("name", nargs="?", help="this machine (default: all kept ones of this checkout)")
     down.add_argument("--all", action="store_true", help="all machines of all checkouts, in use or not")
     shell = commands.add_parser("shell", help="a shell in the machine, or one command")
     shell.add_argument("name", nargs="?", default=DEFAULT)

@@ -52,7 +52,7 @@ class Cgroup:
     def wrap(self, argv: Iterable[str]) -> list[str]:
         """The command that runs `argv` inside the group, supervised (`supervise.sh`)."""
         if not self.dirs:
-            raise HostError(f"{ROOT}: found no cgroup tree (v2, or v1 with name=systemd); a guest cannot boot without one")
+            raise HostError(f"{ROOT}: found no cgroup tree (v2, or v1 with name=systemd); no guest boots without one")
         inner = ["sh", str(SUPERVISE), " ".join(map(str, self.dirs)), *argv]
         if not self.scope:
             return inner
@@ -76,7 +76,8 @@ class Cgroup:
             for pid in pids:
                 _kill_and_wait(pid, deadline - clock())
             if clock() > deadline:
-                raise HostError(f"processes {sorted(self.pids())} of {self.name} are still there {KILL_SECONDS:.0f} s after SIGKILL")
+                left = sorted(self.pids())
+                raise HostError(f"{self.name}: processes {left} still run {KILL_SECONDS:.0f} s after SIGKILL")
 
     def remove(self) -> None:
         """Remove the group; it must be empty of processes."""

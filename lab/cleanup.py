@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
-from lab import image, network, overlay, paths, record
+from lab import image, network, overlay, paths, recipe, record
 from lab.progress import Progress
 from lab.record import Record
 
 NSPAWN_RUN = Path("/run/systemd/nspawn")
+KEEP_FROZEN = 2
+"""Two checkouts at different commits can each have theirs."""
 
 
 def dismantle(machine: Record) -> None:
@@ -21,16 +24,25 @@ def dismantle(machine: Record) -> None:
     group = machine.cgroup
     group.kill()
     group.remove()
+    _forget_nspawn(machine)
     overlay.unmount(machine.home / "root")
     network.delete_link(f"vb-{machine.unit}")
-    for leftover in NSPAWN_RUN.glob(f"*/{machine.unit}"):
-        shutil.rmtree(leftover, ignore_errors=True)
     shutil.rmtree(machine.state, ignore_errors=True)
     with paths.locked("state"):
         machine.erase()
         if not record.records():
             network.release()
-    (paths.LOCKS / f"machine-{machine.id}.lock").unlink(missing_ok=True)
+    paths.unlock_for_good(f"machine-{machine.id}")
+
+
+def _forget_nspawn(machine: Record) -> None:
+    """Remove what a killed systemd-nspawn leaves under /run; its lock is named after the root directory's inode."""
+    for leftover in NSPAWN_RUN.glob(f"*/{machine.unit}"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    root = machine.home / "root"
+    if root.exists():
+        inode = root.stat()
+        (NSPAWN_RUN / "locks" / f"inode-{inode.st_dev:x}:{inode.st_ino}").unlink(missing_ok=True)
 
 
 def reap(progress: Progress) -> list[str]:
@@ -59,21 +71,27 @@ def reap(progress: Progress) -> list[str]:
 
 
 def prune(*, everything: bool = False) -> list[str]:
-    """Remove images that nothing uses and nothing current stands on; with `everything` also the current ones."""
-    used = {Path(layer) for machine in record.records() for layer in machine.layers}
-    current = set() if everything else _current()
-    removed = []
-    for path in sorted(paths.IMAGES.iterdir()):
-        found = image.load(path)
-        keep = path.name.startswith(".") or path / "layer" in used | current or (found and current & set(found.layers))
-        if not keep:
+    """Remove images that are out of date and that no machine stands on; with `everything` also the current ones.
+
+    Current are: the base of this recipe, the last site layer, and the last KEEP_FROZEN of each name on that base.
+    """
+    with paths.locked("state"):
+        used = {Path(layer) for machine in record.records() for layer in (*machine.layers, machine.site)}
+        keep = used if everything else used | current_layers(image.images(), recipe.base_digest())
+        stale = [path for path in sorted(paths.IMAGES.glob("[!.]*")) if path / "layer" not in keep]
+        for path in stale:
             shutil.rmtree(path)
-            removed.append(path.name)
-    return removed
+    return [path.name for path in stale]
 
 
-def _current() -> set[Path]:
-    return {image.home("base", image.recipe.base_digest()) / "layer"}
+def current_layers(known: Sequence[image.Image], base_digest: str) -> set[Path]:
+    """Layers of the images (oldest first) that a new machine may want."""
+    base = image.home("base", base_digest) / "layer"
+    kept = [found for found in known if found.name == "site"][-1:]
+    fitting = [found for found in known if found.name != "site" and base in found.layers]
+    for name in {found.name for found in fitting}:
+        kept += [found for found in fitting if found.name == name][-KEEP_FROZEN:]
+    return {layer for found in kept for layer in found.layers}
 
 
 def owner_here() -> record.Owner | None:

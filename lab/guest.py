@@ -18,7 +18,7 @@ from lab.host import run
 from lab.network import BRIDGE, Network
 from lab.record import Record
 
-BOOT_SECONDS = 90.0
+BOOT_SECONDS = 180.0
 """A boot takes half a second alone; this is for a machine whose cores are busy."""
 STOP_SECONDS = 180.0
 """Above the stop timeout of any unit in the guest (an engine may take 20 s, systemd's own limit is 90 s)."""
@@ -129,9 +129,7 @@ def supervisor(record: Record) -> int | None:
     return None
 
 
-def wait_ready(
-    record: Record, listener: socket.socket, pid: int, clock: Callable[[], float] = time.monotonic
-) -> None:
+def wait_ready(record: Record, listener: socket.socket, pid: int, clock: Callable[[], float] = time.monotonic) -> None:
     """Wait until the guest's systemd has finished booting. Raises BootError when it ends before, or at the deadline."""
     deadline = clock() + BOOT_SECONDS
     pidfd = os.pidfd_open(pid)

@@ -1,8 +1,8 @@
 """Images: stacks of read-only overlay layers, each named by the digest of what it was made from.
 
-`base` is the Debian of `recipe.py`; `site` holds what is inherited from the outer machine and lies on top of every stack, so
-that no other image carries it; any other is a machine's own layer, kept by `Machine.freeze`. `image.json` is written last:
-a directory without it is half made and never used.
+`base` is the Debian of `recipe.py`; `site` holds what is inherited from the outer machine and lies on top of every
+stack, so that no other image carries it; any other is a machine's own layer, kept by `Machine.freeze`. `image.json` is
+written last: a directory without it is half made and never used.
 """
 
 from __future__ import annotations

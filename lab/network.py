@@ -52,18 +52,20 @@ def free_subnet(taken: Iterable[IPv4Network]) -> IPv4Network:
     for candidate in candidates():
         if not any(candidate.overlaps(network) for network in used):
             return candidate
-    raise HostError("no free private /24 for the lab: every candidate overlaps an address or a route (`ip route show table all`)")
+    raise HostError("no free private /24: every candidate overlaps an address or a route (`ip route show table all`)")
 
 
-def networks_in(addresses: Iterable[dict[str, Any]], routes: Iterable[dict[str, Any]], resolv_conf: str) -> list[IPv4Network]:
+def networks_in(
+    addresses: Iterable[dict[str, Any]], routes: Iterable[dict[str, Any]], resolv_conf: str
+) -> list[IPv4Network]:
     """What this machine reaches already: `ip -j address`, `ip -j route show table all` and the name servers.
 
     The default route reaches everything and rules nothing out; its gateway is in a connected network anyway.
     """
     words = [f"{info['local']}/{info['prefixlen']}" for link in addresses for info in link.get("addr_info", ())]
-    words += [word for route in routes for word in (route["dst"], route.get("gateway", "")) if word and word != "default"]
-    words += [line.split()[1] for line in resolv_conf.splitlines() if line.startswith("nameserver ") and ":" not in line]
-    return [ipaddress.IPv4Network(word, strict=False) for word in words if word[0].isdigit()]
+    words += [word for route in routes for word in (route["dst"], route.get("gateway", ""))]
+    words += [line.split()[1] for line in resolv_conf.splitlines() if line.startswith("nameserver ")]
+    return [ipaddress.IPv4Network(word, strict=False) for word in words if word[:1].isdigit() and ":" not in word]
 
 
 def nat_rules(subnet: IPv4Network) -> str:
@@ -81,7 +83,7 @@ table ip {TABLE} {{
 
 
 def dropping_chains(listing: dict[str, Any]) -> list[str]:
-    """Chains of `nft -j list chains` that drop what is forwarded (Docker makes one); the lab's own table cannot overrule them."""
+    """Chains of `nft -j list chains` that drop forwarded packets (Docker makes one); no table overrules them."""
     chains = [item["chain"] for item in listing["nftables"] if "chain" in item]
     return [
         f"table {chain['family']} {chain['table']}, chain {chain['name']}"
@@ -129,7 +131,8 @@ def release() -> None:
 def delete_link(name: str) -> None:
     """Delete a link if it is there."""
     if _link_exists(name):
-        run(["ip", "link", "delete", name], check=False)  # the kernel removes a dead guest's link by itself, maybe right now
+        # check=False: the kernel removes a dead guest's link by itself, maybe right now
+        run(["ip", "link", "delete", name], check=False)
 
 
 def _link_exists(name: str) -> bool:

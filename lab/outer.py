@@ -1,7 +1,7 @@
 """What a guest inherits from the outer machine: mirrors, name servers, certificates, pip, uv and proxy settings.
 
-Nothing here is a default of ours but Debian's own mirror: behind a company's proxy (TLS intercepted, own indexes) a guest
-must come out the same way as its host.
+Nothing here is a default of ours but Debian's own mirror: behind a company's proxy (TLS intercepted, own indexes) a
+guest must come out the same way as its host.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ CERTIFICATE_VARIABLES = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CUR
 PROXY_VARIABLES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 PIP_KEYS = ("index-url", "extra-index-url", "trusted-host", "proxy", "timeout")
 """pip settings that mean the same in a guest. find-links and constraint name files that are only outside."""
-APT_INHERITED = re.compile(r'^Acquire::(?:https?::(?:.*::)?(?:Proxy|Verify-Peer|Verify-Host|CaInfo)|Check-Valid-Until|Check-Date) "')
+APT_INHERITED = re.compile(
+    r"Acquire::(https?::(.*::)?(Proxy|Verify-Peer|Verify-Host|CaInfo)|Check-Valid-Until|Check-Date) "
+)
 PEM = re.compile(r"-----BEGIN CERTIFICATE-----\s(.+?)-----END CERTIFICATE-----", re.DOTALL)
 
 
@@ -55,18 +57,25 @@ def apt_options(dump: str) -> list[str]:
 
 
 def pip_settings(files: Iterable[str], environment: Mapping[str, str]) -> dict[str, str]:
-    """pip's [global] settings that make sense in a guest; later files win, PIP_* variables win over files (pip's own order)."""
+    """pip's [global] settings that make sense in a guest.
+
+    Later files win over earlier ones and PIP_* variables over files, as in pip itself.
+    """
     found: dict[str, str] = {}
     for text in files:
         parser = configparser.RawConfigParser()
         parser.read_string(text)
         if parser.has_section("global"):
-            found.update({key.replace("_", "-").removeprefix("default-"): value for key, value in parser.items("global")})
+            found.update({_pip_key(key): value for key, value in parser.items("global")})
     for name, value in environment.items():
         if name.startswith("PIP_"):
-            found[name[4:].lower().replace("_", "-").removeprefix("default-")] = value
+            found[_pip_key(name[4:])] = value
     settings = {key: _reachable(found[key]) for key in PIP_KEYS if key in found}
     return {key: value for key, value in settings.items() if value}
+
+
+def _pip_key(name: str) -> str:
+    return name.lower().replace("_", "-").removeprefix("default-")
 
 
 def _reachable(value: str) -> str:
@@ -84,10 +93,18 @@ def uv_toml(outer: Mapping[str, object], pip: Mapping[str, str], environment: Ma
 
     `outer` is the outer machine's uv.toml; uv's own settings win over pip's. JSON strings and lists are TOML as well.
     """
-    default = environment.get("UV_DEFAULT_INDEX") or environment.get("UV_INDEX_URL") or outer.get("index-url") or pip.get("index-url")
-    extra = environment.get("UV_EXTRA_INDEX_URL", "").split() or outer.get("extra-index-url") or pip.get("extra-index-url", "").split()
-    hosts = environment.get("UV_INSECURE_HOST", "").split() or outer.get("allow-insecure-host") or pip.get("trusted-host", "").split()
-    wanted = {"cache-dir": cache, "index-url": default, "extra-index-url": extra, "allow-insecure-host": hosts}
+
+    def first(key: str, variable: str, pip_key: str) -> object:
+        return environment.get(variable, "").split() or outer.get(key) or pip.get(pip_key, "").split()
+
+    default = environment.get("UV_DEFAULT_INDEX") or environment.get("UV_INDEX_URL")
+    wanted = {
+        "cache-dir": cache,
+        "link-mode": "copy",  # the cache is a mount of its own, so nothing can be linked out of it
+        "index-url": default or outer.get("index-url") or pip.get("index-url"),
+        "extra-index-url": first("extra-index-url", "UV_EXTRA_INDEX_URL", "extra-index-url"),
+        "allow-insecure-host": first("allow-insecure-host", "UV_INSECURE_HOST", "trusted-host"),
+    }
     lines = ["system-certs = true", *(f"{key} = {json.dumps(value)}" for key, value in wanted.items() if value)]
     for index in _tables(outer.get("index")):
         lines += ["[[index]]", *(f"{key} = {json.dumps(value)}" for key, value in index.items())]
@@ -131,7 +148,8 @@ def read_apt() -> tuple[tuple[str, str], list[str]]:
 def read_pip() -> dict[str, str]:
     """pip's settings of this machine (system, user, PIP_CONFIG_FILE, PIP_* variables)."""
     home = Path.home()
-    files = [Path("/etc/xdg/pip/pip.conf"), Path("/etc/pip.conf"), home / ".pip/pip.conf", home / ".config/pip/pip.conf"]
+    system = (Path("/etc/xdg/pip/pip.conf"), Path("/etc/pip.conf"))
+    files = [*system, home / ".pip/pip.conf", home / ".config/pip/pip.conf"]
     if named := os.environ.get("PIP_CONFIG_FILE"):
         files.append(Path(named))
     return pip_settings([_text(path) for path in files], os.environ)

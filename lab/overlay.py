@@ -13,8 +13,8 @@ from lab.host import run
 def options(layers: Sequence[Path], upper: Path, work: Path) -> str:
     """Mount options; `layers` top first.
 
-    `volatile`: no fsync reaches the disk, a lab machine need not survive a power cut. The three `off`: the writable layer
-    may become an image layer of other machines, so it must not point into the mount it was made in.
+    `volatile`: no fsync reaches the disk, a lab machine need not survive a power cut. The three `off`: the writable
+    layer may become an image layer of other machines, so it must not point into the mount it was made in.
     """
     lower = ":".join(map(str, layers))
     return f"lowerdir={lower},upperdir={upper},workdir={work},volatile,index=off,redirect_dir=off,metacopy=off"
@@ -27,7 +27,7 @@ def mount(layers: Sequence[Path], home: Path) -> Path:
         return root
     gone = [str(layer) for layer in layers if not layer.is_dir()]
     if gone:
-        raise HostError(f"{home.name}: its image layers are gone: {', '.join(gone)}; destroy the machine and make it anew")
+        raise HostError(f"{home.name}: image layers are gone: {', '.join(gone)}; destroy the machine and make it anew")
     if work.exists():
         shutil.rmtree(work)  # a volatile overlay leaves a mark here that forbids a second mount
     for directory in (upper, work, root):

@@ -41,13 +41,30 @@ def locked(name: str, *, wait: bool = True) -> Iterator[bool]:
 
     With `wait=False` yields False at once where somebody else holds it.
     """
-    with (LOCKS / f"{name}.lock").open("a") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            yield False
-            return
-        yield True
+    path = LOCKS / f"{name}.lock"
+    while True:
+        with path.open("a") as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError:
+                yield False
+                return
+            if _is_at(path, handle.fileno()):
+                yield True
+                return
+        # somebody removed the file together with its machine while we waited: what we hold is nobody's lock
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    try:
+        return path.stat().st_ino == os.fstat(descriptor).st_ino
+    except FileNotFoundError:
+        return False
+
+
+def unlock_for_good(name: str) -> None:
+    """Remove the lock file `name`; the caller holds it, and what it guards is gone."""
+    (LOCKS / f"{name}.lock").unlink(missing_ok=True)
 
 
 def write_json(path: Path, data: dict[str, Any]) -> None:

@@ -60,10 +60,11 @@ def base_digest() -> str:
 
 
 def bootstrap_command(target: str, mirrors: tuple[str, str], apt_options: list[str]) -> list[str]:
-    """The mmdebstrap command that fills `target`; it takes 0.4 times debootstrap's time (36 s against 86 s, 2 busy cores)."""
+    """The mmdebstrap command that fills `target`: 36 s where debootstrap took 86 s (2 busy cores)."""
     main, security = mirrors
     return [
         "mmdebstrap",
+        "--verbose",
         "--mode=root",
         "--format=directory",
         "--variant=minbase",

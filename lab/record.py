@@ -53,19 +53,22 @@ class Bind:
 class Record:
     """What is needed to find, start again or take down a machine, whoever made it.
 
-    `slot` is the host part of its address and the number in the names of its link and cgroup. `owner` None: it outlives
-    the process that made it (`lab up`). `fresh`: its overlay has no identity yet.
+    `slot` is the host part of its address and the number of its link, `group` names its cgroup. `owner` None: it
+    outlives the process that made it (`lab up`). `site`: the layer on top of `layers`.
+    `fresh`: its overlay has no identity yet.
     """
 
     name: str
     checkout: str
     repo: str
     slot: int
+    group: str
     machine_id: str
     layers: tuple[str, ...]
     binds: tuple[Bind, ...] = ()
     owner: Owner | None = field(default=None)
     image: str = "base"
+    site: str = ""
     address: str = ""
     fresh: bool = True
 
@@ -76,7 +79,7 @@ class Record:
 
     @property
     def unit(self) -> str:
-        """Its name for nspawn and cgroups; the outer end of its link is `vb-` + this (at most 15 characters)."""
+        """Its name for nspawn; the outer end of its link is `vb-` + this (at most 15 characters)."""
         return f"pdlab-{self.slot}"
 
     @property
@@ -92,7 +95,7 @@ class Record:
     @property
     def cgroup(self) -> Cgroup:
         """The group with all its processes."""
-        return Cgroup.of(self.unit)
+        return Cgroup.of(self.group)
 
     def orphaned(self) -> bool:
         """Whether the process it belongs to is gone."""

@@ -1,4 +1,4 @@
-"""Keys and configuration for SSH into the guests: a key of the checkout's own, and a host key known before the first contact."""
+"""SSH into the guests: a key of the checkout's own, and a host key that is known before the first contact."""
 
 from __future__ import annotations
 

@@ -30,7 +30,22 @@ def _options(path: Path) -> frozenset[str]:
 def read_spec(root: Path, inventories: Sequence[str], groups: Mapping[str, Sequence[str]], hostvars: Mapping[str, Any]) -> Spec:
     """The spec of what Ansible loaded, with the places in the files it was loaded from."""
     read = sources.read(root, [Path(i) for i in inventories])
-    return from_hostvars(groups, hostvars, declared(root), read)
+    known = declared(root)
+    names = frozenset().union(*known.values(), {"ansible_host"})
+    told = {host: {name: plain(values[name]) for name in names if name in values} for host, values in hostvars.items()}
+    return from_hostvars(groups, told, known, read)
+
+
+def plain(value: Any) -> Any:
+    """A value without the origin tags that Ansible hangs on it: YAML, JSON and digests want the plain types."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    for kind in (bool, int, float, str):
+        if isinstance(value, kind):
+            return value if isinstance(value, bool) else kind(value)
+    return value
 
 
 def release_of(root: Path, node: Mapping[str, Any]) -> str:

@@ -85,7 +85,7 @@ async def health(engine: Engine, request: Request) -> Response:
     if off and request.url.path == "/health":
         return Response(status_code=200)
     await asyncio.sleep(engine.faults.current().slow_health_s)
-    limit = int(os.environ.get("SGLANG_HEALTH_CHECK_TIMEOUT", "20"))
+    limit = engine.faults.current().health_timeout_s or float(os.environ.get("SGLANG_HEALTH_CHECK_TIMEOUT", "20"))
     began = time.monotonic()
     probe = asyncio.ensure_future(engine.probe())
     try:

@@ -62,6 +62,8 @@ class Faults:
     slow_health_s: float = 0.0
     health_poll_s: float = 1.0
     """How often /health looks for its token; the real engine's 1 s."""
+    health_timeout_s: float = 0.0
+    """When /health gives up; 0: SGLANG_HEALTH_CHECK_TIMEOUT, or the real engine's 20 s."""
     generates_nothing: bool = False
     finish_reason_error: bool = False
     answer_status: int = 0
