@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from ansible.errors import AnsibleConnectionFailure
@@ -23,9 +24,14 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         step = args["step"]
         name, action = step["instance"], step["action"]
         if self._task.check_mode:
-            return {**result, "changed": action != "gate", "predicted": step["text"]}
+            return {**result, "changed": action != "gate", "predicted": step["text"], "gated": name, "reached": "none"}
         if action != "gate":
-            queued = self._call(told, "sglang_instance", name=name, state=STATE_OF[action], unit=args["unit"], run=args["run"])
+            # asked again after a lost connection, it looks first: what is queued or runs already is left alone
+            queued, _ = self._patiently(
+                lambda: self._call(told, "sglang_instance", name=name, state=STATE_OF[action], unit=args["unit"], run=args["run"]),
+                lambda _answer: True,
+                lambda _elapsed, _answer: f"{name}: {action}",
+            )
             if queued.get("failed") or action == "start":
                 return {**result, **queued, "gated": name, "reached": "none"}
         until = step["until"] or "stopped"
@@ -65,8 +71,17 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         def done(seen: dict[str, Any]) -> bool:
             return bool(seen.get("failed")) or seen["verdict"]["state"] != "WAIT"
 
+        return self._patiently(call, done, tell)
+
+    def _patiently(
+        self,
+        call: Callable[[], dict[str, Any]],
+        done: Callable[[dict[str, Any]], bool],
+        tell: Callable[[float, dict[str, Any]], str],
+    ) -> tuple[dict[str, Any], float]:
         clock = patience.Clock(time.monotonic, time.sleep)
-        return patience.wait(call, done, tell, lambda line: Display().display(f"  {line}"), float(args["deadline"]), clock)
+        deadline = float(self._task.args["deadline"])
+        return patience.wait(call, done, tell, lambda line: Display().display(f"  {line}"), deadline, clock)
 
     def _call(self, told: dict[str, Any], module: str, **args: Any) -> dict[str, Any]:
         try:

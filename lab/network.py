@@ -136,7 +136,7 @@ def delete_link(name: str) -> None:
 
 
 def _link_exists(name: str) -> bool:
-    return Path("/sys/class/net", name).exists()
+    return run(["ip", "link", "show", name], check=False).returncode == 0
 
 
 def _taken() -> list[IPv4Network]:

@@ -72,6 +72,7 @@ lock:
   type: dict
 """
 
+from contextlib import nullcontext  # noqa: E402
 from dataclasses import asdict  # noqa: E402
 from datetime import UTC, datetime  # noqa: E402
 from typing import Any  # noqa: E402
@@ -123,11 +124,12 @@ def main() -> None:
     needs = [("state", "closed", ["outcome"])]
     module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True, required_if=needs)
     try:
-        held = lock.read()
-        if module.params["state"] == "open":
-            changed = opened(module, held)
-        else:
-            changed = closed(module.params) if not module.check_mode else held is not None
+        with nullcontext() if module.check_mode else lock.exclusive():
+            held = lock.read()
+            if module.params["state"] == "open":
+                changed = opened(module, held)
+            else:
+                changed = closed(module.params) if not module.check_mode else held is not None
     except (OSError, ValueError) as error:
         module.fail_json(msg=str(error))
     module.exit_json(changed=changed, lock=asdict(held) if held else None)

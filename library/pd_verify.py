@@ -40,7 +40,7 @@ rows:
   type: list
   elements: dict
 knobs:
-  description: One row a knob and instance, with the highest rung of its ladder that was reached.
+  description: One row a knob, with a cell an instance - the value and the highest rung proven, or that it is absent.
   returned: always
   type: list
   elements: dict
@@ -65,8 +65,8 @@ def main() -> None:
     current = node.current_id()
     if current is None:
         module.exit_json(changed=False, generation=None, rows=[], knobs=[], findings=[])
-    ops.ensure()
     try:
+        ops.ensure()
         seen = truth.look(current, module.params["request_timeout"])
         entries = ledger.read()
     except (RuntimeError, OSError, ValueError, node.NoGenerationError) as error:

@@ -154,10 +154,10 @@ def record(params: dict[str, Any], told: dict[str, Any]) -> None:
 def main() -> None:
     """Observe, judge, report."""
     module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
-    ops.ensure()
     try:
-        if module.params["run"]:
-            lock.renew(module.params["run"])
+        ops.ensure()
+        if module.params["run"] and not module.check_mode:
+            lock.keep(module.params["run"])
         told = look(module.params)
         if module.params["run"] and told["verdict"]["state"] != "WAIT" and not module.check_mode:
             record(module.params, told)

@@ -113,8 +113,8 @@ def main() -> None:
     module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     name, state, unit, run = (module.params[key] for key in ("name", "state", "unit", "run"))
     try:
-        if run:
-            lock.renew(run)
+        if run and not module.check_mode:
+            lock.keep(run)
         before = observed(name, unit)
         changed = needs(state, before, node.current_id())
         if changed and not module.check_mode:

@@ -9,7 +9,6 @@ from typing import Any
 from . import gates, gates_serving, http, node, observe, outstanding, serving
 from .gates import Baseline, Verdict
 from .node import Placed
-from .problem import SECRET
 
 POLL_SECONDS = 0.1
 LOCAL = {"text": "1 + 1 =", "sampling_params": {"max_new_tokens": 1, "temperature": 0}, "bootstrap_host": "2.2.2.2", "bootstrap_room": 0}
@@ -52,12 +51,12 @@ class Climber:
 
     def _working(self, patience: float) -> Verdict:
         member = self.member
-        wanted = {key: value for key, value in member.env.items() if not SECRET.search(key)}
+        wanted = member.knobs
         processes = observe.ranks(observe.cgroup_pids(self.unit.control_group), wanted)
         told = outstanding.ask(self._key("local"), lambda: _http_json(self._local()), patience)
         local = None if told is None else gates.Http(**told) if "status" in told else gates.Http(0, error=str(told.get("error")))
         loads = http.ask(f"{member.url}/v1/loads?include=all", timeout=3, key=self.key)
-        return gates.working(local, processes, member.generation, loads, time.time())
+        return gates.working(local, processes, member.generation, wanted, loads, time.time())
 
     def _local(self) -> gates.Http:
         return http.ask(f"{self.member.url}/generate", LOCAL, timeout=max(self.timeout, 25.0), key=self.key)

@@ -86,13 +86,20 @@ def listening(role: str, ready: Http, route: Http | None) -> Verdict:
     return Verdict("READY", "listening", "answers 200")
 
 
-def working(local: Http | None, ranks: Sequence[Rank], generation: str, loads: Http | None, now: float) -> Verdict:
-    """Rung 3. `local` is the engine's own generation (facts 2.3), None while it is still out; `now` is the wall clock of the node."""
-    stale = [rank for rank in ranks if rank.generation != generation or rank.wrong]
-    if stale:
-        rank = stale[0]
-        what = f"PD_GENERATION={rank.generation}, wanted {generation}" if rank.generation != generation else f"has {dict(rank.wrong)} instead of what was asked"
-        return Verdict("DEAD", "working", f"process {rank.pid} ({rank.title}) {what}")
+def working(
+    local: Http | None, ranks: Sequence[Rank], generation: str, wanted: Mapping[str, str], loads: Http | None, now: float
+) -> Verdict:
+    """Rung 3. `local` is the engine's own generation (facts 2.3), None while it is still out; `now` is the wall clock of the node.
+
+    `wanted` are the knobs that every process must have, secrets left out.
+    """
+    for rank in ranks:
+        wrong = rank.wrong(wanted)
+        if rank.generation != generation or wrong:
+            what = f"has {wrong} instead of what was asked" if wrong else f"carries {rank.generation}, wanted is {generation}"
+            return Verdict("DEAD", "working", f"process {rank.pid} ({rank.title}) {what}")
+    if not ranks:
+        return Verdict("WAIT", "working", "none of its processes can be seen, so none is proven")
     if local is None:
         return Verdict("WAIT", "working", "its own generation has not answered yet")
     tokens = completion_tokens(local.body)

@@ -78,6 +78,8 @@ def judge(serving: Serving | None, engines: int) -> Verdict:
     if trouble is None:
         still = [name for name, tokens in serving.moved.items() if tokens <= 0]
         trouble = f"{', '.join(still)} did not move its token counter: the answer came from elsewhere" if still else None
+    if trouble is None and len(serving.moved) < engines:
+        trouble = f"only {len(serving.moved)} of {engines} token counters were read"
     if trouble:
         return Verdict("WAIT", "serving", trouble)
     took = ", ".join(f"{reply.seconds:.1f} s" for reply in serving.replies)

@@ -64,12 +64,15 @@ def usual_seconds(entries: Iterable[Entry], instance: str, last: int = 10) -> fl
 
 
 def unfinished(entries: Iterable[Entry]) -> Entry | None:
-    """The `begin` entry of a transaction that has no `end`: its controller died or lost the machine."""
+    """The `begin` entry of a transaction that has neither `good` nor `end`: its controller died or lost the machine.
+
+    One that died after `good` has nothing left to finish but to give its lock back, which is then taken over.
+    """
     opened: Entry | None = None
     for entry in entries:
         if entry.get("event") == "begin":
             opened = entry
-        elif entry.get("event") == "end" and opened and entry.get("run") == opened.get("run"):
+        elif entry.get("event") in ("good", "end") and opened and entry.get("run") == opened.get("run"):
             opened = None
     return opened
 

@@ -6,10 +6,12 @@ a clock step nor daylight saving moves; after a reboot an old lock counts as not
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -31,7 +33,8 @@ class Lock:
 
     def told(self, now: float) -> str:
         """The sentence the second operator reads."""
-        return f"held by {self.who} since {self.since} ({self.why}); last sign of life {now - self.renewed:.0f} s ago"
+        seen = f"{now - self.renewed:.0f} s ago" if self.boot == boot_id() else "before the machine was booted"
+        return f"held by {self.who} since {self.since} ({self.why}); last sign of life {seen}"
 
 
 def boot_id() -> str:
@@ -79,17 +82,35 @@ def write(lock: Lock, path: Path = PATH) -> None:
     temporary.replace(path)
 
 
+@contextmanager
+def exclusive(path: Path = PATH) -> Iterator[None]:
+    """Keep other processes of this machine out between a look at the lock and what is done about it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_suffix(".guard").open("w") as guard:
+        fcntl.flock(guard, fcntl.LOCK_EX)
+        yield
+
+
 def renew(run: str, path: Path = PATH, now: Callable[[], float] = boottime) -> bool:
     """Show that `run` is alive; False when the lock is not (or no longer) its own."""
-    held = read(path)
-    if held is None or held.run != run:
-        return False
-    write(replace(held, renewed=now(), boot=boot_id()), path)
-    return True
+    with exclusive(path):
+        held = read(path)
+        if held is None or held.run != run:
+            return False
+        write(replace(held, renewed=now(), boot=boot_id()), path)
+        return True
+
+
+def keep(run: str, path: Path = PATH) -> None:
+    """Renew, before anything is done on behalf of `run`. Raises RuntimeError when the lock is somebody else's by now."""
+    if not renew(run, path):
+        held = read(path)
+        who = held.told(boottime()) if held else "held by nobody"
+        raise RuntimeError(f"this run does not have the lock any more, it is {who}; this run must not go on")
 
 
 def release(run: str, path: Path = PATH) -> bool:
-    """Give the lock back; False when it was not this run's."""
+    """Give the lock back; False when it was not this run's. The caller is in `exclusive`."""
     held = read(path)
     if held is None or held.run != run:
         return False

@@ -10,6 +10,7 @@ from typing import Any
 
 from .envfile import parse
 from .generation import CURRENT, GENERATIONS, in_order_names
+from .problem import SECRET
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,11 @@ class Placed:
     env: Mapping[str, str]
     config: Mapping[str, Any]
     generation: str
+
+    @property
+    def knobs(self) -> dict[str, str]:
+        """The environment that may be shown and compared: without secrets."""
+        return {key: value for key, value in self.env.items() if not SECRET.search(key)}
 
     @property
     def is_router(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,10 +81,15 @@ def _exit(code: str, status: str) -> str:
 
 
 def environ(pid: int) -> dict[str, str] | None:
-    """The environment a process was started with (its titles leave it alone under SPT_NOENV=1, facts 2.7); None when it is gone."""
+    """The environment a process was started with (its titles leave it alone under SPT_NOENV=1, facts 2.7); None when it is gone.
+
+    A zombie reads as nothing at all. One whose title was written over its environment is alive: it shows an empty one.
+    """
     try:
         raw = (PROC / str(pid) / "environ").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
+        return None
+    if not raw:
         return None
     pairs = (part.partition(b"=") for part in raw.split(b"\0") if b"=" in part)
     return {key.decode(errors="replace"): value.decode(errors="surrogateescape") for key, _, value in pairs}
@@ -137,21 +142,23 @@ def cpu_ticks(pids: Sequence[int]) -> int:
 
 @dataclass(frozen=True)
 class Rank:
-    """One process of an instance: its pid, its title and those knobs of ours that it does not have as wanted."""
+    """One process of an instance. `has`: those of the names asked for that its environment has, with their values."""
 
     pid: int
     title: str
     generation: str | None
-    wrong: Mapping[str, str | None]
+    has: Mapping[str, str]
+
+    def wrong(self, wanted: Mapping[str, str]) -> dict[str, str | None]:
+        """Wanted names with what it has instead (None: absent)."""
+        return {name: self.has.get(name) for name, value in wanted.items() if self.has.get(name) != value}
 
 
-def ranks(pids: Sequence[int], env: Mapping[str, str]) -> tuple[Rank, ...]:
-    """Every process with what its environment has instead of the wanted values (None: absent)."""
+def ranks(pids: Sequence[int], names: Collection[str]) -> tuple[Rank, ...]:
+    """Every process, with what its environment has of `names`. A process that is gone meanwhile is left out."""
     found = []
     for pid in pids:
-        has = environ(pid)
-        if has is None or not has:
-            continue
-        wrong = {key: has.get(key) for key, value in env.items() if has.get(key) != value}
-        found.append(Rank(pid, cmdline(pid)[:80], has.get("PD_GENERATION"), wrong))
+        env = environ(pid)
+        if env is not None:
+            found.append(Rank(pid, cmdline(pid)[:80], env.get("PD_GENERATION"), {n: env[n] for n in names if n in env}))
     return tuple(found)

@@ -17,6 +17,7 @@ from typing import Any
 
 DIR = Path("/run/sglang-pd/probes")
 POLL_SECONDS = 0.02
+STALE_SECONDS = 60.0
 
 Answer = dict[str, Any]
 
@@ -29,6 +30,8 @@ def ask(key: str, work: Callable[[], Mapping[str, Any]], wait: float, directory:
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     stem = directory / re.sub(r"[^\w.-]", "_", key)
     answer, sent = stem.with_suffix(".json"), stem.with_suffix(".pid")
+    if _is_stale(answer):
+        answer.unlink()
     if not answer.exists() and not _is_out(sent):
         _send(work, answer, sent)
     deadline = time.monotonic() + wait
@@ -38,9 +41,19 @@ def ask(key: str, work: Callable[[], Mapping[str, Any]], wait: float, directory:
             answer.unlink()
             sent.unlink(missing_ok=True)
             return told
-        if time.monotonic() >= deadline or not _is_out(sent):
+        if not _is_out(sent) and not answer.exists():
+            return {"error": "the probe's process ended without an answer"}
+        if time.monotonic() >= deadline:
             return None
         time.sleep(POLL_SECONDS)
+
+
+def _is_stale(answer: Path) -> bool:
+    """An answer that nobody came for in a minute, as after a killed run, says nothing about now."""
+    try:
+        return abs(time.time() - answer.stat().st_mtime) > STALE_SECONDS
+    except FileNotFoundError:
+        return False
 
 
 def _is_out(sent: Path) -> bool:

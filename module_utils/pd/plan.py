@@ -56,8 +56,10 @@ def drift(seen: Seen, wanted: str, wanted_is_good: bool) -> str | None:
         if seen.generation == wanted:
             return None
         return f"runs generation {seen.generation}, wanted is {wanted}"
-    if wanted_is_good:
+    if wanted_is_good and seen.active_state != "active":
         return None
+    if wanted_is_good:
+        return f"its process carries no generation, wanted is {wanted}"
     return f"is {seen.active_state}, and generation {wanted} was never brought up"
 
 
@@ -68,7 +70,7 @@ def plan(seen: Mapping[str, Seen], wanted: str, wanted_is_good: bool, engines: S
     itself has not drifted is still cycled when any engine is, because only its start clears its circuits (facts 5.3.4).
     """
     why = {name: drift(seen[name], wanted, wanted_is_good) for name in (*engines, *routers)}
-    if not any(why.values()):
+    if wanted_is_good and not any(why.values()):
         return Plan((), {name: _at_rest(seen[name], wanted) for name in why})
     cycled = [name for name in engines if why[name]]
     routers_cycled = [name for name in routers if why[name] or cycled]

@@ -39,12 +39,12 @@ def release(release_id: str, root: Path = Path(RELEASES)) -> list[Problem]:
 def strangers(ports: Iterable[Port]) -> list[Problem]:
     """Ports that a process outside our units listens on; found by the socket's inode, never by a process's name."""
     wanted = {port.number: port for port in ports}
-    held = {number: inode for number, inode in listening() if number in wanted}
+    held = [(number, inode) for number, inode in listening() if number in wanted]
     if not held:
         return []
-    owners = _owners(set(held.values()))
+    owners = _owners({inode for _, inode in held})
     found = []
-    for number, inode in held.items():
+    for number, inode in held:
         pid = owners.get(inode)
         if pid is not None and any(unit in _cgroup(pid) for unit in OURS):
             continue

@@ -20,9 +20,10 @@ def table(told: Mapping[str, Any], width: int = 150) -> str:
         mark = row["reached"] if row["state"] == "READY" else f"{row['reached']} ({row['state']})"
         grid.add_row(row["instance"], row["unit"], row["since"], str(row["n_restarts"]), mark, row["load"], moved, row["why"])
     out.print(grid)
-    knobs = Table("instance", "knob", "value", "proven up to", "processes")
+    names = [row["instance"] for row in told["rows"]]
+    knobs = Table("knob (value, proven in)", *names)
     for row in told["knobs"]:
-        knobs.add_row(row["instance"], row["knob"], row["value"], row["rung"], row["processes"])
+        knobs.add_row(row["knob"], *[row["cells"].get(name, "") for name in names])
     out.print(knobs)
     for finding in told["findings"]:
         out.print(f"{'FAILS' if finding['fails'] else 'note '} {finding['instance']}: {finding['text']}", soft_wrap=True)

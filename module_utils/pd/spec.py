@@ -30,7 +30,7 @@ ALIASES = {
 }
 """Second spellings of SGLang 0.5.23's flags (srt/arg_groups/fields/parallel.py, model.py)."""
 _RANK = {"all": 0, "pd": 1, "engines": 1, "nodes": 1, "routers": 1, "prefill": 3, "decode": 3}
-"""Any other group, such as `lab`, ranks 2: above the common ones, below a role's own (Ansible: by depth, then by priority)."""
+"""Any other group, such as `lab`, ranks 2: above the common ones, below a role's own (Ansible: by depth, then priority)."""
 
 
 @dataclass(frozen=True)
@@ -181,6 +181,6 @@ def from_hostvars(
 
 
 def _groups_of(host: str, groups: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """Weakest first: all, the parents, the role's group, then others such as `lab`, which have a higher priority."""
+    """The groups of a host, weakest first (`_RANK`)."""
     mine = {group for group, names in groups.items() if host in names and group != "ungrouped"} | {"all"}
     return tuple(sorted(mine, key=lambda group: (_RANK.get(group, 2), group)))

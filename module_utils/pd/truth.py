@@ -12,7 +12,6 @@ from .gates import Http
 from .gates_serving import Serving
 from .node import Placed
 from .observe import Rank, Unit
-from .problem import SECRET
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,6 @@ class Everything:
 
     instances: tuple[Seen, ...]
     served: Mapping[str, Serving]
-    knobs: Mapping[str, Mapping[str, str]]
 
 
 def look(generation: str, timeout: float) -> Everything:
@@ -47,11 +45,11 @@ def look(generation: str, timeout: float) -> Everything:
         before = list(pool.map(_reports, members))
     routers = [m for m in members if m.is_router]
     served = {r.name: serving.look(r, engines, node.api_key(generation, r.name), timeout) for r in routers}
+    names = {name for m in members for name in m.knobs}
     moved = {name for s in served.values() for name, tokens in s.moved.items() if tokens > 0}
     with ThreadPoolExecutor(max_workers=len(members) or 1) as pool:
-        instances = list(pool.map(lambda pair: _instance(*pair, moved, timeout), zip(members, before, strict=True)))
-    knobs = {m.name: {k: v for k, v in m.env.items() if not SECRET.search(k)} for m in members}
-    return Everything(tuple(instances), served, knobs)
+        instances = list(pool.map(lambda pair: _instance(*pair, names, moved, timeout), zip(members, before, strict=True)))
+    return Everything(tuple(instances), served)
 
 
 def _reports(member: Placed) -> Http | None:
@@ -60,9 +58,8 @@ def _reports(member: Placed) -> Http | None:
     return http.ask(f"{member.url}/v1/loads?include=all", timeout=3, key=node.api_key(member.generation, member.name))
 
 
-def _instance(member: Placed, told: Http | None, moved: set[str], timeout: float) -> Seen:
+def _instance(member: Placed, told: Http | None, names: set[str], moved: set[str], timeout: float) -> Seen:
     unit = observe.unit(member.unit)
-    wanted = {key: value for key, value in member.env.items() if not SECRET.search(key)}
     ready, route = climb.listening_answers(member)
     local = None
     if not member.is_router and member.name not in moved and ready.status == 200:
@@ -71,7 +68,7 @@ def _instance(member: Placed, told: Http | None, moved: set[str], timeout: float
     return Seen(
         member=member,
         unit=unit,
-        ranks=observe.ranks(observe.cgroup_pids(unit.control_group), wanted),
+        ranks=observe.ranks(observe.cgroup_pids(unit.control_group), names),
         ready=ready,
         route=route,
         load=loads.summary(told.body) if told is not None else {},

@@ -43,7 +43,7 @@ def _rung(rung: str, seen: Seen, everything: Everything, generation: str, engine
     local = seen.local
     if moved > 0 and local is None:  # the request through the router is the better proof: the synthetic one was not made
         local = gates.Http(200, {"usage": {"completion_tokens": int(moved)}})
-    return gates.working(local, seen.ranks, generation, seen.loads, seen.now)
+    return gates.working(local, seen.ranks, generation, seen.member.knobs, seen.loads, seen.now)
 
 
 def _moved(seen: Seen, everything: Everything) -> float:
@@ -104,14 +104,24 @@ def _finding(instance: str, text: str, fails: bool) -> dict[str, Any]:
 
 
 def knobs(everything: Everything) -> list[dict[str, Any]]:
-    """Each knob of each instance with its rung: `rendered`, `process` (the main one has it), `ranks` (every one has it)."""
-    rows = []
-    for seen in everything.instances:
-        for key, value in everything.knobs[seen.member.name].items():
-            if key in OWN_KEYS:
-                continue
-            having = [r for r in seen.ranks if key not in r.wrong]
-            main = any(r.pid == seen.unit.main_pid for r in having)
-            rung = "ranks" if having and len(having) == len(seen.ranks) else "process" if main else "rendered"
-            rows.append({"instance": seen.member.name, "knob": key, "value": value, "rung": rung, "processes": f"{len(having)}/{len(seen.ranks)}"})
-    return rows
+    """One row a knob: its value on each instance and the rung that is proven there, as cells of `instance -> text`.
+
+    `ranks`: every process has the value; `process`: the main one has; `rendered`: only the file. Where it is no knob of an instance, no
+    process of it may have the name: absence is proven too.
+    """
+    names = sorted({name for seen in everything.instances for name in seen.member.knobs} - set(OWN_KEYS))
+    return [{"knob": name, "cells": {s.member.name: _cell(name, s) for s in everything.instances}} for name in names]
+
+
+def _cell(name: str, seen: Seen) -> str:
+    value = seen.member.knobs.get(name)
+    if not seen.ranks:
+        return "no process" if value is None else f"{value} (rendered)"
+    if value is None:
+        having = [r for r in seen.ranks if name in r.has]
+        return f"NOT OURS, BUT THERE in {len(having)} of {len(seen.ranks)}" if having else f"- absent in all {len(seen.ranks)}"
+    having = [r for r in seen.ranks if r.has.get(name) == value]
+    if len(having) == len(seen.ranks):
+        return f"{value} (ranks, all {len(having)})"
+    rung = "process" if any(r.pid == seen.unit.main_pid for r in having) else "rendered"
+    return f"{value} ({rung}, {len(having)} of {len(seen.ranks)})"

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -87,30 +87,23 @@ class Project:
 
     def play(self, playbook: str, *options: str, **extra: Any) -> Outcome:
         """Run a playbook to its end."""
-        return outcome(self.start(playbook, *options, **extra)[1])
+        return self.watch(playbook, None, *options, **extra)
 
-    def start(self, playbook: str, *options: str, block: bool = True, **extra: Any) -> tuple[Any, Any]:
-        """ansible-runner's (thread, runner); with `block` the thread is None and the runner has finished."""
-        private = self.root.parent / "runner"
-        told: dict[str, Any] = {
-            "private_data_dir": str(private),
-            "project_dir": str(self.root),
-            "playbook": playbook,
-            "inventory": str(self.inventory),
-            "cmdline": " ".join(options),
-            "extravars": extra,
-            "envvars": {**os.environ, "ANSIBLE_CONFIG": str(self.root / "ansible.cfg"), "ANSIBLE_FORCE_COLOR": "0"},
-            "quiet": True,
-        }
-        if block:
-            return None, ansible_runner.run(**told)
-        thread, runner = ansible_runner.run_async(**told)
-        return thread, runner
-
-
-def outcome(runner: Any) -> Outcome:
-    """What a finished runner leaves."""
-    return Outcome(runner.rc, Path(runner.config.artifact_dir, "stdout").read_text(), list(runner.events), runner.stats or {})
+    def watch(self, playbook: str, handler: Callable[[dict[str, Any]], bool] | None, *options: str, **extra: Any) -> Outcome:
+        """Run a playbook to its end, showing each of its events to `handler` as it happens."""
+        runner = ansible_runner.run(
+            private_data_dir=str(self.root.parent / "runner"),
+            project_dir=str(self.root),
+            playbook=playbook,
+            inventory=str(self.inventory),
+            cmdline=" ".join(options),
+            extravars=extra,
+            envvars={**os.environ, "ANSIBLE_CONFIG": str(self.root / "ansible.cfg"), "ANSIBLE_FORCE_COLOR": "0"},
+            event_handler=handler,
+            quiet=True,
+        )
+        stdout = Path(runner.config.artifact_dir, "stdout").read_text()
+        return Outcome(runner.rc, stdout, list(runner.events), runner.stats or {})
 
 
 def ledger(machine: Machine) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ the shared pair takes it back.
 """
 
 import concurrent.futures
+import functools
 import json
 import os
 import signal
@@ -224,6 +225,10 @@ def test_decode_hangs_without_its_prefill_leg_until_aborted(engines: Doubles) ->
         assert leg.result().json()["choices"][0]["finish_reason"] == "abort"
 
 
+def idle(engine: Double) -> bool:
+    return bool(engine.loads()["num_used_tokens"] == 0)
+
+
 def test_dead_bootstrap_thread_hangs_the_pair_while_it_looks_healthy(engines: Doubles) -> None:
     body = chat("hi", bootstrap_host="127.0.0.1", bootstrap_room=104, bootstrap_port=engines.prefill.bootstrap_port)
     with engines.prefill.faulty(bootstrap_thread_dead=True):
@@ -233,7 +238,7 @@ def test_dead_bootstrap_thread_hangs_the_pair_while_it_looks_healthy(engines: Do
         assert "bootstrap_thread" in engines.prefill.output()
         assert engines.prefill.status("/ready") == engines.decode.status("/ready") == 200
     for engine in (engines.prefill, engines.decode):
-        until("an idle engine after its client left", lambda e=engine: e.loads()["num_used_tokens"] == 0)
+        until("an idle engine after its client left", functools.partial(idle, engine))
 
 
 # Scripted answers.
@@ -361,11 +366,19 @@ def test_refused_at_the_start(tmp_path: Path) -> None:
         "fault": doubles.make_double(tmp_path, "fault", "decode", script={"lod_seconds": 1}),
         "flag": doubles.make_double(tmp_path, "flag", "decode", disagregation_mode="decode"),
         "port": doubles.make_double(tmp_path, "port", "decode", port=taken.getsockname()[1]),
+        "death": doubles.make_double(
+            tmp_path, "death", "prefill", script={"die_at": {"phase": "bootstrap", "exit": 7}}
+        ),
     }
     try:
         for engine in starts.values():
             engine.start()
-        assert {name: engine.wait() for name, engine in starts.items()} == {"fault": 2, "flag": 2, "port": 3}
+        assert {name: engine.wait() for name, engine in starts.items()} == {
+            "fault": 2,
+            "flag": 2,
+            "port": 3,
+            "death": 7,
+        }
     finally:
         taken.close()
         for engine in starts.values():
@@ -402,6 +415,41 @@ def test_installs_beside_its_lock_as_sglang(tmp_path: Path) -> None:
     done = subprocess.run(asked, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["0.5.23+double", "0.1.0"]
     assert (tmp_path / "sglang" / "flags.json").exists()
+
+
+# Slow by nature: the real heartbeat interval is at least 2 s, and the real router has timers of its own.
+
+
+@pytest.mark.host
+def test_a_request_without_its_kv_fails_by_timeout_or_by_heartbeat(tmp_path: Path) -> None:
+    prefill = doubles.make_double(tmp_path, "prefill", "prefill")
+    hasty = {"SGLANG_DISAGGREGATION_WAITING_TIMEOUT": "1"}
+    watchful = {"SGLANG_DISAGGREGATION_HEARTBEAT_INTERVAL": "2"}
+    decodes = [
+        doubles.make_double(tmp_path, name, "decode", environ=environ)
+        for name, environ in (("hasty", hasty), ("watchful", watchful))
+    ]
+    body = chat("hi", bootstrap_host="127.0.0.1", bootstrap_port=prefill.bootstrap_port, bootstrap_room=1)
+    everyone = [prefill, *decodes]
+    try:
+        for engine in everyone:
+            engine.start()
+        for engine in everyone:
+            engine.wait_ready()
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            legs = [pool.submit(e.client.post, "/v1/chat/completions", json=body) for e in decodes]
+            until("the transfer queue", lambda: not idle(decodes[1]))
+            assert "KVPoll.WaitingForInput" in legs[0].result().json()["message"]
+            orphans = children(prefill).values()
+            os.kill(prefill.pid, signal.SIGKILL)
+            until("the children dead with their parent", lambda: not any(alive(pid) for pid in orphans))
+            lost = legs[1].result()
+        assert lost.status_code == 500
+        assert "Lost connection with prefill instance" in lost.json()["message"]
+        assert decodes[1].status("/ready") == 200, "and decode's own health does not show it"
+    finally:
+        for engine in everyone:
+            engine.stop()
 
 
 # The real router in front (sglang-facts 5.3).

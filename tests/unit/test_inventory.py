@@ -56,7 +56,7 @@ BAD: list[tuple[dict[str, dict[str, Any]], str, str, str]] = [
     ({"decode0": {"engine_gpus": [4, 5, 6, True]}}, "engine_gpus", "True", "a list of numbers"),
     ({"decode0": {"engine_gpus": ["4", "5", "6", "7"]}}, "engine_gpus", "4", "a list of numbers"),
     ({"decode0": {"engine_device": "gpu"}}, "engine_device", "gpu", "cuda or cpu"),
-    ({"decode0": {"engine_device": "cpu"}}, "engine_gpus", "with engine_device cpu", "engine_gpus: []"),
+    ({"decode0": {"engine_device": "cpu"}}, "engine_device", "cpu for decode0, cuda for prefill0", "the same for both"),
     ({"decode0": args(pp_size=2)}, "engine_gpus", "needs 8", "8 GPUs"),
     ({"decode0": args(dp_size=2)}, "engine_gpus", "needs 8", "8 GPUs"),
     ({"decode0": args(tp_size="four")}, "tp-size", "four", "whole number"),
@@ -247,10 +247,7 @@ OK: list[dict[str, dict[str, Any]]] = [
     {"router0": {"router_env": {"PYTHONUNBUFFERED": "1"}}},
     {"prefill0": args(chunked_prefill_size=-1, page_size=256), "decode0": args(page_size=256)},
     {"decode0": {"engine_env": None}},
-    {
-        name: {"engine_device": "cpu", "engine_gpus": [], "runtime_packages": ["lab/standins"]}
-        for name in ("prefill0", "decode0")
-    },
+    {name: {"engine_device": "cpu", "runtime_packages": ["lab/standins"]} for name in ("prefill0", "decode0")},
 ]
 
 

@@ -47,7 +47,7 @@ def written(root: Path, files: dict[str, str], **declared: str) -> list[Problem]
         ("group_vars/decode.yml", "engine_env: [\n", "(file)", "valid YAML"),
     ],
 )
-def test_a_mistake_in_a_file_is_named_with_its_line(tmp_path: Path, file: str, text: str, key: str, fix: str) -> None:
+def test_a_mistake_in_a_file_is_named_by_line(tmp_path: Path, file: str, text: str, key: str, fix: str) -> None:
     (problem,) = written(tmp_path, {file: f"# first line\n{text}"})
     assert (problem.where.split(":")[0], problem.key) == (file, key)
     assert fix in problem.fix
@@ -115,7 +115,7 @@ def test_a_spec_is_built_from_what_ansible_knows() -> None:
         ("router0", ("router",), "node0"),
         ("stray", (), "node0"),
     ]
-    assert built.instances[1].scopes == ("all", "engines", "pd", "decode", "lab", "decode0")
+    assert built.instances[1].scopes == ("all", "engines", "pd", "lab", "decode", "decode0")
     assert [p.key for p in inventory.check(built)] == ["stray"]
 
 

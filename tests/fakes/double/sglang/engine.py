@@ -10,7 +10,8 @@ import enum
 import re
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -189,11 +190,12 @@ class Engine:
             if peer:
                 await self.abortable(request, peer.before(request))
             held = []
-            async for token in self._compute(request, faults):
-                if peer and self.mode == "prefill":
-                    held.append(token)
-                else:
-                    yield token
+            async with aclosing(self._compute(request, faults)) as computed:
+                async for token in computed:
+                    if peer and self.mode == "prefill":
+                        held.append(token)
+                    else:
+                        yield token
             if peer:
                 await self.abortable(request, peer.after(request))
             for token in held:
@@ -212,7 +214,7 @@ class Engine:
                 f"Invalid request: Disaggregated request received without bootstrap room id. req.rid={request.rid!r}",
             )
 
-    async def _compute(self, request: Request, faults: Faults) -> AsyncIterator[str]:
+    async def _compute(self, request: Request, faults: Faults) -> AsyncGenerator[str, None]:
         """Rank 0's tokens; a prefill computes one of a PD request, the rest is decode's."""
         tokens, request.finish = answer(request.prompt, request.max_tokens, request.ignore_eos)
         if request.remote and self.mode == "prefill":
@@ -220,12 +222,11 @@ class Engine:
         if faults.generates_nothing or faults.finish_reason_error:
             tokens, request.finish = [], "error" if faults.finish_reason_error else "stop"
         request.stage = Stage.RUNNING
-        source = self.children.tokens(request.rid, len(tokens), faults.token_seconds)
-        for token in tokens:
-            await self.abortable(request, anext(source))
-            await self.abortable(request, self.running.wait())
-            self.last_output = time.monotonic()
-            request.sent += 1
-            self.metrics.token(request, time.monotonic() - request.began)
-            yield token
-        await source.aclose()
+        async with aclosing(self.children.tokens(request.rid, len(tokens), faults.token_seconds)) as source:
+            for token in tokens:
+                await self.abortable(request, anext(source))
+                await self.abortable(request, self.running.wait())
+                self.last_output = time.monotonic()
+                request.sent += 1
+                self.metrics.token(request, time.monotonic() - request.began)
+                yield token

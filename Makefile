@@ -1,0 +1,45 @@
+# Two commands matter: `make lab` shows the product on this machine, `make test` proves it. Both do all their set-up.
+SHELL := /bin/bash
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+PYTHON ?= $(firstword $(foreach p,python3.14 python3.13 python3.12 python3.11 python3,$(shell command -v $(p))))
+BIN := .venv/bin
+UVFLAGS := --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet
+
+.PHONY: help lab lab-down test test-all lint lock
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
+
+.venv/done: requirements/bootstrap.lock requirements/dev.lock pyproject.toml
+	@echo "making .venv with $(PYTHON)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "installing python3-venv"; apt-get -qq update && apt-get -qq install -y python3-venv >/dev/null; }
+	@$(PYTHON) -m venv --clear .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements/bootstrap.lock
+	@$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements/dev.lock
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@touch $@
+
+lab: .venv/done ## a real systemd machine in a box, the real engine on its CPU, a question answered through the pair
+	@$(BIN)/python -m lab.tour
+
+lab-down: .venv/done ## take the lab machine down and leave nothing behind
+	@$(BIN)/python -m lab down
+
+lint: .venv/done ## ruff, mypy --strict, yamllint, ansible-lint: no skip lists
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/yamllint --strict .
+	$(BIN)/ansible-lint --offline --strict
+
+test: .venv/done lint ## everything CI runs
+	$(BIN)/pytest -q -n 2 tests/unit tests/module tests/style
+	$(BIN)/pytest -q -n 2 --dist worksteal tests/lab tests/host
+	$(BIN)/pytest -q tests/render tests/e2e
+
+test-all: test ## and what takes too long for CI
+
+lock: .venv/done ## resolve every lock file anew from its .in file
+	for name in bootstrap dev ops router double; do $(BIN)/uv pip compile $(UVFLAGS) requirements/$$name.in -o requirements/$$name.lock; done

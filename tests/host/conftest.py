@@ -1,0 +1,41 @@
+"""Fixtures: a machine on which the pair already serves (engine doubles, real router), and a scratch project that points at it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import lab
+import pytest
+from lab.pytest_plugin import MachineFactory
+
+from tests.support import double
+from tests.support.project import Project
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The machine and the project of one test."""
+
+    machine: lab.Machine
+    project: Project
+
+    def pids(self) -> dict[str, str]:
+        """Instance -> MainPID, as systemd tells it."""
+        units = {"prefill0": "sglang-engine@prefill0", "decode0": "sglang-engine@decode0", "router0": "sglang-router@router0"}
+        return {name: self.machine.exec(["systemctl", "show", "-P", "MainPID", unit]).stdout.strip() for name, unit in units.items()}
+
+
+@pytest.fixture(scope="session")
+def pair_image(tmp_path_factory: pytest.TempPathFactory) -> lab.Image:
+    """Made once for all test processes."""
+    return double.image(tmp_path_factory.mktemp("image"))
+
+
+@pytest.fixture
+def pair(pair_image: lab.Image, machines: MachineFactory, tmp_path: Path) -> Iterator[Pair]:
+    """A booted machine on which both doubles and the router serve."""
+    machine = machines(image=pair_image)
+    double.serving(machine)
+    yield Pair(machine, Project(tmp_path, machine, double.VARIABLES))

@@ -1,0 +1,64 @@
+"""A machine that runs the pair with the engine double: same units, same modules, same router, an engine that starts in a second."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import lab
+from tests.support.project import ROOT, Project
+
+IMAGE = "pair-on-doubles"
+VARIABLES: dict[str, Any] = {
+    "runtime_engine_lock": "double.lock",
+    "runtime_packages": ["tests/fakes/double"],
+    "model_source": "path",
+    "model_name": "fake",
+    "model_dir": "/srv",
+    "engine_common_args": {"disaggregation-transfer-backend": "nixl", "enable-metrics": True},
+    "engine_restart_sec": 20,
+    "pd_start_deadline": 40,
+    "pd_serve_deadline": 40,
+    "pd_stop_deadline": 40,
+    "pd_request_timeout": 8,
+}
+QUICK = {"drain_poll_s": 0.2}
+MADE_FROM = ("roles", "module_utils", "library", "action_plugins", "requirements", "group_vars", "tests/fakes", "tests/support")
+
+
+def digest() -> str:
+    """Of everything the image is made from: a change of any of it makes another image."""
+    found = hashlib.sha256()
+    for folder in MADE_FROM:
+        for file in sorted((ROOT / folder).rglob("*")):
+            if file.is_file() and "__pycache__" not in file.parts:
+                found.update(str(file.relative_to(ROOT)).encode() + b"\0" + file.read_bytes())
+    for file in ("site.yml", "restart-pd.yml", "verify.yml", "inventory/lab.yml"):
+        found.update((ROOT / file).read_bytes())
+    return found.hexdigest()
+
+
+def image(folder: Path) -> lab.Image:
+    """The image with the pair brought up once by site.yml; made on first use, by one of the test processes."""
+
+    def make(machine: lab.Machine) -> None:
+        machine.exec("mkdir -p /srv/fake && echo {} > /srv/fake/config.json")
+        # a real engine looks every 5 s whether it has drained; the tests have no use for that wait, also after a reboot
+        quick = "".join(f"f /run/pd-double/{name}.json 0644 root root - {json.dumps(QUICK)}\n" for name in ("prefill0", "decode0"))
+        machine.exec("cat > /etc/tmpfiles.d/pd-double.conf && systemd-tmpfiles --create pd-double.conf", stdin=quick)
+        Project(folder, machine, VARIABLES).play("site.yml").ok()
+
+    return lab.ensure_image(IMAGE, digest(), make)
+
+
+def script(machine: lab.Machine, instance: str, **faults: Any) -> None:
+    """Tell one double how to behave from now on; it reads the file again when it changes."""
+    where = f"/run/pd-double/{instance}.json"
+    machine.exec(f"cat > {where}.new && chmod 644 {where}.new && mv {where}.new {where}", stdin=json.dumps({**QUICK, **faults}))
+
+
+def serving(machine: lab.Machine) -> None:
+    """Wait until the router has both workers, as after a boot."""
+    machine.exec("until curl -sf http://127.0.0.1:30002/readiness; do sleep 0.2; done", timeout=60)
