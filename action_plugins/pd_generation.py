@@ -30,7 +30,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         new = generation.generation_id(wanted)
         answer = {"id": new, "current": seen["current"], "good": False, "unfinished": seen["unfinished"], "nonce": wanted.nonce}
         files = generation.files(wanted, new)
-        answer["diff"] = generation.diff_against(seen["texts"], seen["sha256"], wanted)
+        answer["diff"] = generation.diff_against(seen["instances"], wanted)
         if new == seen["current"]:
             return {**result, **answer, "good": seen["good"], "changed": False, "diff": []}
         written = self._execute_module(

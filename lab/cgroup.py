@@ -10,10 +10,12 @@ import contextlib
 import os
 import select
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from lab.errors import HostError
 
@@ -57,6 +59,30 @@ class Cgroup:
         if not self.scope:
             return inner
         return ["systemd-run", "--quiet", "--scope", "--collect", f"--unit={self.name}", "-p", "Delegate=yes", *inner]
+
+    def spawn(self, argv: Iterable[str], **options: Any) -> subprocess.Popen[str]:
+        """Start `argv` in the group, in a session of its own; returns once the group holds it, so that `kill` finds it.
+
+        `options` go to Popen. Killed at any moment, the caller leaves either nothing or a process in the group.
+        """
+        reader, writer = os.pipe()
+        process = None
+        try:
+            process = subprocess.Popen(
+                self.wrap(argv), stdin=writer, stderr=subprocess.STDOUT, start_new_session=True, text=True, **options
+            )
+            os.close(writer)
+            writer = -1
+            os.read(reader, 1)  # empty where it died on its way: the caller sees that from the process
+        except BaseException:
+            if process:
+                process.kill()
+            raise
+        finally:
+            os.close(reader)
+            if writer >= 0:
+                os.close(writer)
+        return process
 
     def pids(self) -> set[int]:
         """Every process in the group and below, zombies not included."""

@@ -42,7 +42,7 @@ def _forget_nspawn(machine: Record) -> None:
     root = machine.home / "root"
     if root.exists():
         inode = root.stat()
-        (NSPAWN_RUN / "locks" / f"inode-{inode.st_dev:x}:{inode.st_ino}").unlink(missing_ok=True)
+        (NSPAWN_RUN / "locks" / f"inode-{inode.st_dev}:{inode.st_ino}").unlink(missing_ok=True)
 
 
 def reap(progress: Progress) -> list[str]:
@@ -64,6 +64,11 @@ def reap(progress: Progress) -> list[str]:
             if mine:
                 image.discard(path)
                 reaped.append(path.name)
+    for path in paths.LOCKS.glob("machine-*.lock"):
+        if record.load(path.stem.removeprefix("machine-")) is None:
+            with paths.locked(path.stem, wait=False) as mine:
+                if mine and record.load(path.stem.removeprefix("machine-")) is None:
+                    paths.unlock_for_good(path.stem)
     with paths.locked("state"):
         if not record.records():
             network.release()

@@ -7,7 +7,6 @@ import os
 import re
 import select
 import socket
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -107,15 +106,8 @@ def start(record: Record, root: Path) -> int:
         "NOTIFY_SOCKET": str(record.home / "notify.sock"),
     }
     with (record.home / "console.log").open("a") as console:
-        process = subprocess.Popen(
-            record.cgroup.wrap(nspawn_command(record, root)),
-            stdin=subprocess.DEVNULL,
-            stdout=console,
-            stderr=subprocess.STDOUT,
-            cwd="/",
-            env=environment,
-            start_new_session=True,
-        )
+        command = nspawn_command(record, root)
+        process = record.cgroup.spawn(command, stdout=console, cwd="/", env=environment)
     return process.pid
 
 

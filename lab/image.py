@@ -191,15 +191,7 @@ def _run_build(group_name: str, command: list[str], log: Path, detail: Callable[
     try:
         with (
             log.open("w") as copy,
-            subprocess.Popen(
-                group.wrap(command),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                start_new_session=True,
-            ) as process,
+            group.spawn(command, stdout=subprocess.PIPE, errors="replace") as process,
         ):
             try:
                 for line in process.stdout or ():

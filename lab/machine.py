@@ -169,8 +169,8 @@ class Machine:
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
-        with paths.locked(f"image-{name}"):
-            building = image.fresh(f".new-{name}-{image.frozen_digest(key)}")
+        with paths.locked("image-frozen"):
+            building = image.fresh(f".new-frozen-{name}-{image.frozen_digest(key)}")
             upper.rename(building / "layer")
             frozen = image.commit(building, name, image.frozen_digest(key), map(Path, found.layers))
         replace(found, layers=tuple(map(str, frozen.layers)), image=name, fresh=True).save()
@@ -178,6 +178,8 @@ class Machine:
 
     def destroy(self) -> None:
         """Take the machine down and remove everything of it. Does nothing where there is none."""
+        if record.load(self.id) is None:
+            return
         with paths.locked(f"machine-{self.id}"):
             if found := record.load(self.id):
                 cleanup.dismantle(found)

@@ -14,6 +14,11 @@ enter() {
 }
 
 enter loop
+# Standard input is a pipe to the one who started this: from now on the cgroup finds us. Where nobody reads it any more,
+# they were killed before they could know that we exist, and so we must not.
+echo in >&0 || exit 1
+exec </dev/null
+
 while :; do
     (enter guest && exec "$@")
     status=$?

@@ -76,7 +76,7 @@ unfinished:
 from typing import Any  # noqa: E402
 
 from ansible.module_utils.basic import AnsibleModule  # noqa: E402
-from ansible.module_utils.pd import generation, ledger, machine, node, store  # noqa: E402
+from ansible.module_utils.pd import ledger, machine, node, store  # noqa: E402
 
 SPEC: dict[str, Any] = {
     "state": {"type": "str", "choices": ["present", "observed", "written", "current", "good"], "default": "present"},
@@ -90,7 +90,7 @@ SPEC: dict[str, Any] = {
 
 
 def observed(asked: str | None) -> dict[str, Any]:
-    """The current generation, its files with secrets redacted and the digests of the true ones, and what the ledger says of it."""
+    """The current generation, its instances out of its manifest (without secrets), and what the ledger says of it."""
     current = node.current_id()
     entries = ledger.read()
     told = node.manifest(current) if current else {}
@@ -99,8 +99,7 @@ def observed(asked: str | None) -> dict[str, Any]:
         "current": current,
         # a run that was cut off before it switched is finished too: its generation's nonce is the one to carry on with
         "nonce": (node.manifest(begun["generation"]) if begun else told).get("nonce"),
-        "texts": {path: generation.redacted_text(text) for path, text in store.texts(current).items()} if current else {},
-        "sha256": {name: member["sha256"] for name, member in told.get("instances", {}).items()},
+        "instances": told.get("instances", {}),
         "good": ledger.is_good(entries, asked or current or ""),
         "unfinished": begun,
     }
@@ -109,9 +108,9 @@ def observed(asked: str | None) -> dict[str, Any]:
 def act(params: dict[str, Any]) -> bool:
     """Do what the state asks; whether anything changed."""
     if params["state"] == "written":
-        return store.write(params["id"], params["files"], {**params["manifest"], "machine": machine.facts()})
+        return bool(store.write(params["id"], params["files"], {**params["manifest"], "machine": machine.facts()}))
     if params["state"] == "current":
-        return store.switch(params["id"])
+        return bool(store.switch(params["id"]))
     entries = ledger.read()
     ledger.append("good", {"generation": params["id"], "rungs": params["rungs"] or {}, "run": params["run"]})
     store.prune([e["generation"] for e in entries if e["event"] == "good"], keep=[params["id"], node.current_id() or ""])

@@ -94,10 +94,13 @@ def working(
     `wanted` are the knobs that every process must have, secrets left out.
     """
     for rank in ranks:
+        who = f"process {rank.pid} ({rank.title})"
+        if rank.generation is None:  # a compiler started with an empty environment, which ends; or a rank that hides its own
+            return Verdict("WAIT", "working", f"{who} shows no PD_GENERATION")
         wrong = rank.wrong(wanted)
         if rank.generation != generation or wrong:
             what = f"has {wrong} instead of what was asked" if wrong else f"carries {rank.generation}, wanted is {generation}"
-            return Verdict("DEAD", "working", f"process {rank.pid} ({rank.title}) {what}")
+            return Verdict("DEAD", "working", f"{who} {what}")
     if not ranks:
         return Verdict("WAIT", "working", "none of its processes can be seen, so none is proven")
     if local is None:

@@ -59,6 +59,9 @@ class Serving:
         sick = [str(w.get("url")) for w in self.workers if not w.get("is_healthy")]
         if sick:
             return f"the router holds {', '.join(sick)} for unhealthy"
+        unread = [str(w.get("url")) for w in self.workers if w.get("url") not in self.circuits]
+        if unread:
+            return f"the circuit of {', '.join(unread)} cannot be read from the router's metrics"
         tripped = [worker for worker, state in self.circuits.items() if state != CLOSED]
         if tripped:
             return f"circuit open: {', '.join(tripped)} (/readiness does not show it; a router restart closes it)"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -66,11 +65,15 @@ def in_order_names(manifest: Mapping[str, Any]) -> tuple[str, ...]:
 
 def contents(member: Member) -> dict[str, str]:
     """The two files that carry everything a user can turn: file name -> text."""
+    return _rendered(member.env, member.config)
+
+
+def _rendered(env: Mapping[str, str], config: Mapping[str, Any]) -> dict[str, str]:
     import yaml  # noqa: PLC0415  rendering happens on the controller; the node reads manifests with the standard library
 
     return {
-        "env": envfile.render(member.env),
-        "config.yaml": yaml.safe_dump(dict(member.config), sort_keys=True, allow_unicode=True, default_flow_style=None, width=1000),
+        "env": envfile.render(env),
+        "config.yaml": yaml.safe_dump(dict(config), sort_keys=True, allow_unicode=True, default_flow_style=False, width=1000),
     }
 
 
@@ -124,46 +127,49 @@ def manifest(wanted: Wanted, generation: str, origin: Mapping[str, Any]) -> dict
                 "metrics_url": m.metrics_url,
                 "env": redacted(m.env),
                 "config": redacted(m.config),
-                "sha256": {name: hashlib.sha256(text.encode()).hexdigest() for name, text in contents(m).items()},
+                "sha256": {name: _sha256(text) for name, text in contents(m).items()},
             }
             for m in wanted.members
         },
     }
 
 
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def redacted(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The same mapping with the values of secret keys replaced."""
-    return {key: REDACTED if SECRET.search(key) else value for key, value in values.items()}
+    """The same mapping with the values of secret keys replaced, at any depth."""
+    return {key: REDACTED if SECRET.search(key) else _within(value) for key, value in values.items()}
 
 
-def redacted_text(text: str) -> str:
-    """A rendered file as a diff may show it: `KEY="v"` and `key: v` lines of secret keys keep the key only."""
-    lines = []
-    for line in text.splitlines(keepends=True):
-        key, sep, _ = line.partition("=" if re.match(r"\w+=", line) else ":")
-        lines.append(f"{key}{sep} {REDACTED}\n" if sep and SECRET.search(key) else line)
-    return "".join(lines)
+def _within(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return redacted({str(key): inner for key, inner in value.items()})
+    return [_within(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
-def diff_against(
-    shown: Mapping[str, str], sha256: Mapping[str, Mapping[str, str]], wanted: Wanted
-) -> list[dict[str, str]]:
+def diff_against(before: Mapping[str, Mapping[str, Any]], wanted: Wanted) -> list[dict[str, str]]:
     """Ansible's diff of what is current to what is wanted: one element per file of an instance that differs.
 
-    `shown` has the current files with secrets redacted, `sha256` instance -> file -> digest of the true ones. Files that only name the
+    `before` has the instances of the current manifest: knobs and flags without secrets, and the digests of the true files, by which a
+    changed secret is seen. What is shown is rendered from what has no secrets, never picked out of a text. Files that only name the
     generation are left out.
     """
-    after = {f"{m.name}/{name}": text for m in wanted.members for name, text in contents(m).items()}
-    true_before = {f"{member}/{name}": digest for member, digests in sha256.items() for name, digest in digests.items()}
+    after = {m.name: m for m in wanted.members}
     found = []
-    for path in sorted({*true_before, *after}):
-        new = after.get(path)
-        if new is not None and true_before.get(path) == hashlib.sha256(new.encode()).hexdigest():
-            continue
-        old, new = shown.get(path, ""), redacted_text(new or "")
-        if old == new:
-            new += "# a secret value changed\n"
-        found.append({"before_header": path, "after_header": path, "before": old, "after": new})
+    for name in sorted({*before, *after}):
+        digests = before.get(name, {}).get("sha256", {})
+        old = _rendered(before[name]["env"], before[name]["config"]) if name in before else {}
+        true = contents(after[name]) if name in after else {}
+        new = _rendered(redacted(after[name].env), redacted(after[name].config)) if name in after else {}
+        for file in sorted({*old, *new}):
+            if file in true and digests.get(file) == _sha256(true[file]):
+                continue
+            was, will = old.get(file, ""), new.get(file, "")
+            secret = "# a secret value changed\n" if was == will else ""
+            path = f"{name}/{file}"
+            found.append({"before_header": path, "after_header": path, "before": was, "after": will + secret})
     return found
 
 

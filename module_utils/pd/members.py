@@ -87,4 +87,6 @@ def _key(told: Mapping[str, Any]) -> dict[str, str]:
 
 def _reachable(host: str) -> str:
     """Where a process that binds every address is asked from its own machine."""
-    return "127.0.0.1" if host in ("0.0.0.0", "::") else host
+    if host in ("0.0.0.0", "::"):
+        return "127.0.0.1"
+    return f"[{host}]" if ":" in host else host

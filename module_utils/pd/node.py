@@ -90,8 +90,8 @@ def everyone(generation: str, root: Path = Path(GENERATIONS)) -> tuple[Placed, .
 
 
 def api_key(generation: str, name: str, root: Path = Path(GENERATIONS)) -> str | None:
-    """The api key out of the instance's own config file; the manifest has it redacted. The file is JSON-compatible line by line."""
-    for line in (root / generation / name / "config.yaml").read_text().splitlines():
-        if line.startswith("api-key:"):
-            return line.partition(":")[2].strip().strip("'\"") or None
-    return None
+    """The api key out of the instance's own config file; the manifest has it redacted. Needs the ops venv."""
+    import yaml  # noqa: PLC0415  not on a bare host
+
+    key: str | None = yaml.safe_load((root / generation / name / "config.yaml").read_text(encoding="utf-8")).get("api-key")
+    return key

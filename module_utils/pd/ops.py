@@ -10,7 +10,7 @@ PYTHON = Path("/opt/sglang-pd/ops/bin/python")
 
 def ensure() -> None:
     """Start this module anew under the ops venv unless its libraries are here already. Raises RuntimeError where there is no venv."""
-    if importlib.util.find_spec("httpx") and importlib.util.find_spec("prometheus_client"):
+    if all(importlib.util.find_spec(name) for name in ("httpx", "prometheus_client", "yaml")):
         return
     from ansible.module_utils.common.respawn import has_respawned, respawn_module  # noqa: PLC0415
 

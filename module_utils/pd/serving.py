@@ -10,11 +10,16 @@ from dataclasses import asdict
 from typing import Any
 
 from . import http, metrics
+from .gates import completion_tokens
 from .gates_serving import Reply, Serving
 from .node import Placed
 
 COUNTER = {"prefill": "sglang:prompt_tokens_total", "decode": "sglang:generation_tokens_total"}
 """The engine's own count of what it did for the request: a prefill reads prompts, a decode writes tokens (facts 3)."""
+
+
+CHUNK_TOKENS = 8192
+"""SGLang's own chunked_prefill_size on a GPU of 90 to 160 GiB (facts 1.4)."""
 
 
 def look(router: Placed, engines: Sequence[Placed], key: str | None, timeout: float) -> Serving:
@@ -30,9 +35,15 @@ def look(router: Placed, engines: Sequence[Placed], key: str | None, timeout: fl
     nonce = secrets.token_hex(4)
     replies = [_request(router.url, model, f"{nonce} Say yes.", 4, False, timeout, key)]
     if not replies[0].trouble():
-        replies.append(_request(router.url, model, f"{nonce} " + "Count up from one. " * 12, 16, True, timeout, key))
+        replies.append(_request(router.url, model, f"{nonce} {_chunks(engines)}", 16, True, timeout, key))
     moved = {e.name: max(0.0, counter(e, key) - before[e.name]) for e in engines}
     return Serving(serving.readiness, serving.workers, serving.circuits, tuple(replies), moved)
+
+
+def _chunks(engines: Sequence[Placed]) -> str:
+    """A prompt that a prefill must cut: a quarter longer than its chunk, at about five tokens a sentence."""
+    sizes = [int(e.config.get("chunked-prefill-size") or CHUNK_TOKENS) for e in engines if e.role == "prefill"]
+    return "Count up from one. " * (max(sizes, default=CHUNK_TOKENS) // 4)
 
 
 def as_json(serving: Serving) -> dict[str, Any]:
@@ -73,11 +84,20 @@ def _request(url: str, model: str, prompt: str, tokens: int, stream: bool, timeo
 
 
 def _whole(body: Any) -> Reply:
-    choice = (body.get("choices") or [{}])[0]
-    message = choice.get("message") or {}
-    usage = body.get("usage") or {}
-    content = message.get("content") if message.get("content") is not None else message.get("reasoning_content")
-    return Reply(200, content, choice.get("finish_reason"), usage.get("completion_tokens") or 0, None)
+    choice = next(iter(_choices(body)), {})
+    return Reply(200, _text(choice.get("message")), choice.get("finish_reason"), completion_tokens(body), None)
+
+
+def _choices(body: Any) -> list[dict[str, Any]]:
+    """An answer may lack every key, and still come with status 200 (field report 005)."""
+    found = body.get("choices") if isinstance(body, dict) else None
+    return [choice for choice in found if isinstance(choice, dict)] if isinstance(found, list) else []
+
+
+def _text(message: Any) -> str | None:
+    found = message if isinstance(message, dict) else {}
+    content = found.get("content")
+    return found.get("reasoning_content") if content is None else content
 
 
 def _streamed(lines: Iterable[str]) -> Reply:
@@ -91,10 +111,9 @@ def _streamed(lines: Iterable[str]) -> Reply:
         if data == "[DONE]":
             return Reply(200, content, finish, tokens, True)
         event = json.loads(data)
-        tokens = (event.get("usage") or {}).get("completion_tokens") or tokens
-        for choice in event.get("choices") or []:
-            delta = choice.get("delta") or {}
-            piece = delta.get("content") if delta.get("content") is not None else delta.get("reasoning_content")
+        tokens = completion_tokens(event) or tokens
+        for choice in _choices(event):
+            piece = _text(choice.get("delta"))
             content = content if piece is None else (content or "") + piece
             finish = choice.get("finish_reason") or finish
     return Reply(200, content, finish, tokens, False)

@@ -71,12 +71,6 @@ def switch(generation: str, root: Path = Path(GENERATIONS), current: Path = Path
     return True
 
 
-def texts(generation: str, root: Path = Path(GENERATIONS)) -> dict[str, str]:
-    """Every file of a generation below its instances' directories, for comparison: path -> text."""
-    folder = root / generation
-    return {str(f.relative_to(folder)): f.read_text() for f in sorted(folder.glob("*/*")) if f.is_file()}
-
-
 def to_prune(by_age: Sequence[str], good: Sequence[str], keep: Sequence[str]) -> list[str]:
     """Which generations may go: not the last 20, not the last 20 that were marked good, never one of `keep`. Pure.
 

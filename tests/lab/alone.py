@@ -1,4 +1,4 @@
-"""Run by test_lab_teardown in network and mount namespaces of its own: `lab up` and `lab down` where no other machine is.
+"""Run by test_lab_teardown in network and mount namespaces of its own: `lab up` and `lab down` on an empty machine.
 
 Prints, as JSON, what is on this (private) machine before, between and after.
 """

@@ -91,7 +91,9 @@ def test_binds_are_shared_and_a_readonly_one_is_readonly(machines: MachineFactor
 def test_a_frozen_machine_is_an_image_for_others(machines: MachineFactory) -> None:
     first = machines()
     name = lab.unique_name("frozen")
-    first.exec("echo kept > /etc/kept; rm /etc/issue; rm -r /usr/share/perl5; mkdir /usr/share/perl5; systemctl mask cron")
+    first.exec(
+        "echo kept > /etc/kept; rm /etc/issue; rm -r /usr/share/perl5; mkdir /usr/share/perl5; systemctl mask cron"
+    )
     identity = "cat /etc/machine-id /etc/ssh/ssh_host_ed25519_key.pub"
     frozen_identity = first.exec(identity).stdout
     frozen = first.freeze(name)

@@ -82,7 +82,7 @@ def test_the_machine_of_a_killed_process_is_taken_down_by_the_next_use(moment: s
     with child(code) as process:
         said, errors = process.communicate()
     assert process.returncode == -signal.SIGKILL, errors
-    gone = eval(said, {"Record": Record, "Bind": lab.Bind, "Owner": record.Owner})  # noqa: S307 - a repr made above
+    gone = eval(said, {"Record": Record, "Bind": lab.Bind, "Owner": record.Owner})
     assert isinstance(gone, Record)
     cleanup.reap(Plain())
     with paths.locked(f"machine-{gone.id}"):
@@ -103,7 +103,7 @@ subject.boot()
     with child(code) as process:
         said, errors = process.communicate()
     assert "KeyboardInterrupt" in errors
-    gone = eval(said, {"Record": Record, "Bind": lab.Bind, "Owner": record.Owner})  # noqa: S307 - a repr made above
+    gone = eval(said, {"Record": Record, "Bind": lab.Bind, "Owner": record.Owner})
     assert traces(gone) == []
 
 

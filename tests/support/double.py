@@ -14,29 +14,38 @@ IMAGE = "pair-on-doubles"
 VARIABLES: dict[str, Any] = {
     "runtime_engine_lock": "double.lock",
     "runtime_packages": ["tests/fakes/double"],
+    "runtime_check_imports": ["sglang.launch_server"],
     "model_source": "path",
     "model_name": "fake",
     "model_dir": "/srv",
-    "engine_common_args": {"disaggregation-transfer-backend": "nixl", "enable-metrics": True},
+    "engine_common_args": {"disaggregation-transfer-backend": "nixl", "enable-metrics": True, "chunked-prefill-size": 256},
     "engine_restart_sec": 20,
     "pd_start_deadline": 40,
     "pd_serve_deadline": 40,
     "pd_stop_deadline": 40,
     "pd_request_timeout": 8,
 }
+AWAIT_READY = """
+import time, urllib.request
+while True:
+    try:
+        urllib.request.urlopen("http://127.0.0.1:30002/readiness", timeout=2)
+        break
+    except OSError:
+        time.sleep(0.1)
+"""
 QUICK = {"drain_poll_s": 0.2}
-MADE_FROM = ("roles", "module_utils", "library", "action_plugins", "requirements", "group_vars", "tests/fakes", "tests/support")
+MADE_FROM = ("roles", "requirements", "group_vars", "tests/fakes/double", "module_utils/pd/generation.py", "module_utils/pd/members.py")
+"""What the machine's disk is made of. The playbooks and modules that a test runs come from its scratch project, always as they are now."""
 
 
 def digest() -> str:
     """Of everything the image is made from: a change of any of it makes another image."""
-    found = hashlib.sha256()
-    for folder in MADE_FROM:
-        for file in sorted((ROOT / folder).rglob("*")):
+    found = hashlib.sha256(json.dumps(VARIABLES, sort_keys=True).encode())
+    for place in MADE_FROM:
+        for file in sorted((ROOT / place).rglob("*") if (ROOT / place).is_dir() else [ROOT / place]):
             if file.is_file() and "__pycache__" not in file.parts:
                 found.update(str(file.relative_to(ROOT)).encode() + b"\0" + file.read_bytes())
-    for file in ("site.yml", "restart-pd.yml", "verify.yml", "inventory/lab.yml"):
-        found.update((ROOT / file).read_bytes())
     return found.hexdigest()
 
 
@@ -61,4 +70,4 @@ def script(machine: lab.Machine, instance: str, **faults: Any) -> None:
 
 def serving(machine: lab.Machine) -> None:
     """Wait until the router has both workers, as after a boot."""
-    machine.exec("until curl -sf http://127.0.0.1:30002/readiness; do sleep 0.2; done", timeout=60)
+    machine.exec(["python3", "-c", AWAIT_READY], timeout=60)

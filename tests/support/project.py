@@ -67,12 +67,15 @@ class Project:
         self.write_inventory(extra or {})
 
     def write_inventory(self, extra: Mapping[str, Any], instances: Mapping[str, Sequence[str]] = INSTANCES) -> None:
-        """inventory/lab.yml with this machine's address, and variables that outrank the lab's."""
+        """inventory/lab.yml for this machine, and group_vars/test.yml, which outranks the lab's."""
         told = yaml.safe_load((ROOT / "inventory" / "lab.yml").read_text())
-        lab = told["all"]["children"]["labs"]["children"]["lab"]
+        groups = told["all"]["children"]
+        hosts: dict[str, None] = dict.fromkeys([*(name for names in instances.values() for name in names), "node0"])
+        lab = groups["labs"]["children"]["lab"]
         lab["vars"] |= {"ansible_host": self.machine.name, "ansible_ssh_common_args": f"-F {self.machine.ssh_config}"}
-        hosts = {name: dict(extra) for names in instances.values() for name in names} | {"node0": dict(extra)}
         lab["hosts"] = hosts
+        groups["labs"]["children"]["test"] = {"vars": {"ansible_group_priority": 20}, "hosts": dict(hosts)}
+        (self.root / "group_vars" / "test.yml").write_text(yaml.safe_dump(dict(extra)))
         self.inventory.write_text(yaml.safe_dump(told, sort_keys=False))
 
     def knob(self, file: str, variable: str, key: str, value: str) -> None:
@@ -91,14 +94,16 @@ class Project:
 
     def watch(self, playbook: str, handler: Callable[[dict[str, Any]], bool] | None, *options: str, **extra: Any) -> Outcome:
         """Run a playbook to its end, showing each of its events to `handler` as it happens."""
+        private = self.root.parent / "runner"
+        private.mkdir(exist_ok=True)
         runner = ansible_runner.run(
-            private_data_dir=str(self.root.parent / "runner"),
+            private_data_dir=str(private),
             project_dir=str(self.root),
             playbook=playbook,
             inventory=str(self.inventory),
             cmdline=" ".join(options),
             extravars=extra,
-            envvars={**os.environ, "ANSIBLE_CONFIG": str(self.root / "ansible.cfg"), "ANSIBLE_FORCE_COLOR": "0"},
+            envvars={**os.environ, "ANSIBLE_CONFIG": str(self.root / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"},
             event_handler=handler,
             quiet=True,
         )

@@ -22,7 +22,6 @@ def wrap(module: str, path: str, make: Callable[[Callable[..., Any]], Callable[.
         original = getattr(owner, name)
     except (ImportError, AttributeError) as error:
         raise SystemExit(
-            f"pdstack-lab-standins: {module}:{path} is gone ({error}). "
-            "Find where it moved to, and adapt lab/standins."
+            f"pdstack-lab-standins: {module}:{path} is gone ({error}). Find where it moved to, and adapt lab/standins."
         ) from error
     setattr(owner, name, make(original))

@@ -1,13 +1,17 @@
-#!/usr/bin/env python3
-"""Build one release: the venvs of engine and router, from hashed locks, in a directory of its own. Standard library only.
+"""Build and prune releases on the node: a directory with one venv for the engines and one for the router.
 
-`release.json` is written last. A directory without it is half made: it is removed and built anew, and nothing ever starts from it.
-Venvs are not relocatable, so they are built where they will be used; what makes a release whole is that file, not a rename.
+    build_release.py build --root /opt/sglang-pd/releases --id ID --uv UV --python /usr/bin/python3
+                           --engine-lock F --router-lock F [--package DIR_OR_WHEEL]... [--env NAME=VALUE]...
+                           [--link-mode copy] [--cache DIR] [--needed-mib 15000] [--engine-import MODULE]... [--newest 3]
+    build_release.py prune --root /opt/sglang-pd/releases --keep ID... --newest 3
+
+`build` writes `release.json` last. A directory without one is half made: nothing may start from it, and the next build of
+that id removes it first. A complete one is left as it is, in 0.1 s. Progress goes to stdout, one line a phase; errors go to
+stderr and exit 1. Standard library only: it runs before anything of ours is installed.
 """
 
-from __future__ import annotations
-
 import argparse
+import fcntl
 import hashlib
 import json
 import os
@@ -15,150 +19,248 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-NEEDED_BYTES = {"copy": 14 << 30, "hardlink": 14 << 30, "clone": 14 << 30, "symlink": 1 << 30}
-"""Free space asked for before anything is written: the CUDA wheels of 0.5.23 unpack to about 11 GB (lab-facts)."""
-MARK = "release.json"
+RECORD = "release.json"
+# What an engine's three processes import first. Doing so once here proves that it can be done, and leaves the bytecode:
+# engines run without the right to write it, and would compile 5600 files anew at every start (20 s of CPU in each process).
+ENGINE_IMPORTS = (
+    "sglang.srt.entrypoints.http_server",
+    "sglang.srt.managers.scheduler",
+    "sglang.srt.managers.detokenizer_manager",
+    "nixl._api",
+)
+ROUTER_IMPORTS = ("sglang_router.launch_router", "yaml")
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Build, or say that it is there; then prune. Exits with a message that names what is missing."""
-    told = parse(argv)
-    release = told.root / told.id
-    if (release / MARK).exists():
-        print(f"{release} is there")
-        return
-    enough_space(told.root, told.link_mode, told.need_bytes)
-    if release.exists():
-        say(f"removing what a broken build left in {release}")
-        shutil.rmtree(release)
-    release.mkdir(parents=True)
-    start = time.monotonic()
-    uv = Uv(told.uv, told.cache, told.link_mode)
-    for name, lock in (("engine", told.engine_lock), ("router", told.router_lock)):
-        uv.venv(release / name, told.python)
-        uv.sync(release / name, lock)
-    for package in told.package:
-        uv.add(release / "engine", package)
-    mark(release, told, time.monotonic() - start)
-    gone = prune(told.root, told.keep, told.id)
-    say(f"done in {time.monotonic() - start:.0f} s" + (f", pruned {', '.join(gone)}" if gone else ""))
+class BuildError(Exception):
+    """What went wrong, in words for the person who runs the playbook."""
 
 
-def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--root", type=Path, required=True)
-    parser.add_argument("--id", required=True)
-    parser.add_argument("--uv", type=Path, required=True)
-    parser.add_argument("--python", required=True)
-    parser.add_argument("--engine-lock", type=Path, required=True)
-    parser.add_argument("--router-lock", type=Path, required=True)
-    parser.add_argument("--package", type=Path, action="append", default=[], help="put into the engine's venv without its dependencies")
-    parser.add_argument("--link-mode", choices=sorted(NEEDED_BYTES), default="hardlink")
-    parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--keep", type=int, default=3, help="releases kept beside this one and those that run")
-    parser.add_argument("--need-bytes", type=int, help="free space to ask for, instead of what the link mode needs")
+def digest(path: Path) -> str:
+    """SHA-256 of a file, in hex."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def tree_mib(path: Path) -> int:
+    """Disk that a tree takes, in MiB, without what its links point to."""
+    blocks = sum(os.lstat(Path(folder, name)).st_blocks for folder, _, names in os.walk(path) for name in names)
+    return blocks * 512 // 2**20
+
+
+def require_disk(root: Path, needed_mib: int) -> None:
+    """Refuse to begin what would fill the disk."""
+    free_mib = shutil.disk_usage(root).free // 2**20
+    if free_mib < needed_mib:
+        raise BuildError(
+            f"{root}: a release needs {needed_mib} MiB, {free_mib} MiB are free: "
+            "free some, or give the directory a larger disk"
+        )
+
+
+def require_files(paths: list[Path]) -> None:
+    missing = [str(path) for path in paths if not path.exists()]
+    if missing:
+        raise BuildError(f"not there: {', '.join(missing)}")
+
+
+class Builder:
+    """One build. Every command of it runs with the same environment."""
+
+    def __init__(self, args: argparse.Namespace, where: Path) -> None:
+        self.args = args
+        self.where = where
+        self.environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        self.environ |= {"UV_LINK_MODE": args.link_mode, "UV_PYTHON_DOWNLOADS": "never"}
+        if args.cache:
+            self.environ["UV_CACHE_DIR"] = str(args.cache)
+        self.environ |= dict(pair.split("=", 1) for pair in args.env)
+
+    def run(self, *command: str | Path) -> str:
+        """Run a command and return what it printed.
+
+        Raises:
+            BuildError: it failed; with the command and the end of what it said.
+        """
+        words = [str(word) for word in command]
+        done = subprocess.run(words, env=self.environ, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-20:])
+            raise BuildError(f"exit {done.returncode} from: {' '.join(words)}\n{said}")
+        return done.stdout
+
+    @contextmanager
+    def phase(self, what: str) -> Iterator[None]:
+        """Say what is going on, and how long it took."""
+        print(f"release {self.args.id}: {what} ...", flush=True)
+        start = time.monotonic()
+        yield
+        print(f"release {self.args.id}: {what}: {time.monotonic() - start:.1f} s", flush=True)
+
+    def venv(self, name: str, lock: Path) -> Path:
+        """Make venv `name` hold exactly what `lock` says; return its python."""
+        python = self.where / name / "bin" / "python"
+        with self.phase(f"{name}: packages of {lock.name}"):
+            self.run(self.args.uv, "venv", "--quiet", "--python", self.args.python, self.where / name)
+            self.run(self.args.uv, "pip", "sync", "--quiet", "--require-hashes", "--python", python, lock)
+        return python
+
+    def add(self, python: Path, packages: list[Path]) -> None:
+        for package in packages:
+            with self.phase(f"engine: {package.name}"):
+                self.run(self.args.uv, "pip", "install", "--quiet", "--no-deps", "--python", python, package)
+
+    def check(self, name: str, python: Path, modules: tuple[str, ...]) -> dict[str, str]:
+        """Import `modules` in venv `name`; return the versions of everything that is installed there."""
+        with self.phase(f"{name}: imports, and their bytecode"):
+            self.run(python, "-W", "ignore", "-c", "\n".join(f"import {module}" for module in modules))
+        listed = json.loads(self.run(self.args.uv, "pip", "list", "--quiet", "--format", "json", "--python", python))
+        return {package["name"]: package["version"] for package in listed}
+
+    def build(self) -> dict[str, object]:
+        """Make both venvs; return what `release.json` is to say."""
+        start = time.monotonic()
+        engine = self.venv("engine", self.args.engine_lock)
+        self.add(engine, self.args.package)
+        router = self.venv("router", self.args.router_lock)
+        packages = {
+            "engine": self.check("engine", engine, tuple(self.args.engine_import or ENGINE_IMPORTS)),
+            "router": self.check("router", router, ROUTER_IMPORTS),
+        }
+        return {
+            "id": self.args.id,
+            "built": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "seconds": round(time.monotonic() - start, 1),
+            "size_mib": tree_mib(self.where),
+            "python": self.run(engine, "-c", "import platform; print(platform.python_version())").strip(),
+            "uv": self.run(self.args.uv, "--version").strip(),
+            "locks": {"engine": digest(self.args.engine_lock), "router": digest(self.args.router_lock)},
+            "extra": [package.name for package in self.args.package],
+            "packages": packages,
+        }
+
+
+def write_record(where: Path, record: dict[str, object]) -> None:
+    """Put `release.json` there, whole or not at all, and on the disk before this returns."""
+    draft = where / f".{RECORD}"
+    with draft.open("w") as file:
+        json.dump(record, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.rename(where / RECORD)
+    folder = os.open(where, os.O_RDONLY)
+    os.fsync(folder)
+    os.close(folder)
+
+
+@contextmanager
+def locked(root: Path) -> Iterator[None]:
+    """One build or prune at a time; the kernel lets go of the lock of one that was killed."""
+    root.mkdir(parents=True, exist_ok=True)
+    with (root / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def build(args: argparse.Namespace) -> None:
+    where = args.root / args.id
+    with locked(args.root):
+        if (where / RECORD).exists():
+            print(f"release {args.id}: complete", flush=True)
+            return
+        require_files([args.uv, args.python, args.engine_lock, args.router_lock, *args.package])
+        if where.exists():
+            print(f"release {args.id}: half made, removed", flush=True)
+            shutil.rmtree(where)
+        require_disk(args.root, args.needed_mib)
+        where.mkdir(mode=0o755)
+        write_record(where, Builder(args, where).build())
+        _prune(args.root, [args.id], args.newest)
+    print(f"release {args.id}: built", flush=True)
+
+
+def in_use(root: Path, proc: Path = Path("/proc")) -> set[str]:
+    """Ids of the releases that a running process was started from, or sits in.
+
+    A venv's python is a link to the system's, so `exe` alone does not tell: the command line of an engine's main process
+    does, and the environment (PD_PYTHON) does for its ranks, which overwrite their command line (sglang-facts 2.7).
+    """
+    seen = ""
+    for entry in proc.glob("[0-9]*"):
+        for name in ("exe", "cwd"):
+            seen += _read(os.readlink, entry / name) + "/\0"
+        for name in ("cmdline", "environ"):
+            seen += _read(_text, entry / name) + "\0"
+    return {path.name for path in root.iterdir() if f"{path}/" in seen}
+
+
+def _text(path: Path) -> str:
+    return path.read_bytes().decode(errors="replace")
+
+
+def _read(how: Callable[[Path], str], path: Path) -> str:
+    try:
+        return how(path)
+    except OSError:  # the process has ended, or is a kernel thread
+        return ""
+
+
+def prune(args: argparse.Namespace) -> None:
+    with locked(args.root):
+        _prune(args.root, args.keep, args.newest)
+
+
+def _prune(root: Path, keep: list[str], newest: int) -> None:
+    """Remove half-made releases and old ones, but for those named, the newest, and any that a process runs from."""
+    whole = sorted((p for p in root.glob(f"*/{RECORD}")), key=lambda p: p.stat().st_mtime, reverse=True)
+    kept = {*keep, *[record.parent.name for record in whole[:newest]]}
+    running = in_use(root)
+    for path in sorted(root.iterdir()):
+        if not path.is_dir() or path.name in kept:
+            continue
+        if path.name in running:
+            print(f"release {path.name}: kept, a process runs from it", flush=True)
+            continue
+        (path / RECORD).unlink(missing_ok=True)  # first: a release that is going is not whole any more
+        shutil.rmtree(path)
+        print(f"release {path.name}: removed", flush=True)
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    make = commands.add_parser("build", help="make a release, unless it is there")
+    clean = commands.add_parser("prune", help="remove releases that are neither kept nor running")
+    for command in (make, clean):
+        command.add_argument("--root", type=Path, required=True)
+        command.add_argument("--newest", type=int, default=3, help="how many of the newest are kept in any case")
+    make.set_defaults(act=build)
+    make.add_argument("--id", required=True)
+    for name in ("--uv", "--python", "--engine-lock", "--router-lock"):
+        make.add_argument(name, type=Path, required=True)
+    make.add_argument("--package", type=Path, action="append", default=[], help="into the engine's venv, without deps")
+    make.add_argument("--engine-import", action="append", metavar="MODULE", help="what the check imports in the engine's venv")
+    make.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="for the import check")
+    make.add_argument("--link-mode", choices=("clone", "copy", "hardlink", "symlink"), default="hardlink")
+    make.add_argument("--cache", type=Path, help="uv's cache")
+    make.add_argument("--needed-mib", type=int, default=15000, help="free disk to ask for before the start")
+    clean.set_defaults(act=prune)
+    clean.add_argument("--keep", nargs="*", default=[], metavar="ID")
     return parser.parse_args(argv)
 
 
-def say(text: str) -> None:
-    """One line of progress; whoever watches the job shows the last one."""
-    print(text, flush=True)
-
-
-def enough_space(root: Path, link_mode: str, need: int | None) -> None:
-    """Refuse to begin what cannot be finished."""
-    root.mkdir(parents=True, exist_ok=True)
-    needed = NEEDED_BYTES[link_mode] if need is None else need
-    free = shutil.disk_usage(root).free
-    if free < needed:
-        sys.exit(f"not enough disk for the release: {root} has {free / 2**30:.1f} GiB free, {needed / 2**30:.1f} GiB are needed; nothing was touched")
-
-
-class Uv:
-    """uv with the settings of this build."""
-
-    def __init__(self, uv: Path, cache: Path, link_mode: str) -> None:
-        self.uv = uv
-        self.env = {**os.environ, "UV_CACHE_DIR": str(cache), "UV_LINK_MODE": link_mode, "UV_NO_PROGRESS": "1", "HOME": "/root"}
-
-    def venv(self, target: Path, python: str) -> None:
-        """An empty venv."""
-        self._run("venv", "--quiet", "--python", python, str(target))
-
-    def sync(self, target: Path, lock: Path) -> None:
-        """Exactly what the lock says, each file by its hash. Bytecode is compiled here: the service user cannot write it later."""
-        say(f"{target.name}: installing {lock.name}")
-        self._run("pip", "sync", "--python", str(target / "bin/python"), "--require-hashes", "--compile-bytecode", str(lock))
-
-    def add(self, target: Path, package: Path) -> None:
-        """One package of the project on top."""
-        say(f"{target.name}: adding {package.name}")
-        self._run("pip", "install", "--python", str(target / "bin/python"), "--no-deps", "--compile-bytecode", str(package))
-
-    def _run(self, *argv: str) -> None:
-        done = subprocess.run([str(self.uv), *argv], env=self.env, check=False)
-        if done.returncode:
-            sys.exit(f"`uv {' '.join(argv)}` ended with {done.returncode}")
-
-
-def mark(release: Path, told: argparse.Namespace, seconds: float) -> None:
-    """Write release.json, on the disk before it has its name."""
-    facts = {
-        "id": told.id,
-        "seconds": round(seconds, 1),
-        "python": told.python,
-        "locks": {lock.name: hashlib.sha256(lock.read_bytes()).hexdigest() for lock in (told.engine_lock, told.router_lock)},
-        "packages": {name: versions(release / name) for name in ("engine", "router")},
-    }
-    partial = release / f".{MARK}"
-    with partial.open("w") as file:
-        json.dump(facts, file, indent=1, sort_keys=True)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.rename(release / MARK)
-
-
-def versions(venv: Path) -> dict[str, str]:
-    """Distribution -> version, as the venv's own interpreter sees them."""
-    ask = "import importlib.metadata as m, json; print(json.dumps({d.name: d.version for d in m.distributions()}))"
-    told = subprocess.run([venv / "bin/python", "-c", ask], capture_output=True, text=True, check=True)
-    found: dict[str, str] = json.loads(told.stdout)
-    return found
-
-
-def prune(root: Path, keep: int, current: str) -> list[str]:
-    """Remove old releases; never this one, never one that a process runs from."""
-    used = running(root)
-    marked = sorted(root.glob(f"*/{MARK}"), key=lambda m: m.stat().st_mtime, reverse=True)
-    old = [m.parent for m in marked if m.parent.name != current][keep:]
-    gone = [release for release in old if release.name not in used]
-    for release in gone:
-        (release / MARK).unlink()  # first: a release that is going is not whole any more
-        shutil.rmtree(release)
-    return [release.name for release in gone]
-
-
-def running(root: Path) -> set[str]:
-    """Releases that some process has on its command line or in its environment's PD_PYTHON."""
-    prefix = f"{root}/"
-    found = set()
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            words = (entry / "cmdline").read_bytes().split(b"\0") + (entry / "environ").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        for word in words:
-            text = word.decode(errors="replace").removeprefix("PD_PYTHON=")
-            if text.startswith(prefix):
-                found.add(text.removeprefix(prefix).split("/")[0])
-    return found
+def main(argv: list[str]) -> int:
+    args = parse(argv)
+    os.umask(0o022)  # the service user reads what root builds
+    try:
+        args.act(args)
+    except BuildError as error:
+        print(f"release: {error}", file=sys.stderr)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

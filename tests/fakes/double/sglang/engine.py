@@ -147,7 +147,7 @@ class Engine:
         counts = Counter(request.stage.value for request in self.requests.values())
         used = sum(r.prompt_tokens + r.sent for r in self.requests.values() if r.stage is not Stage.PAUSED)
         true = {stage.value: float(counts[stage.value]) for stage in Stage if stage.value}
-        true |= {"num_used_tokens": used, "token_usage": used / 65536, "gen_throughput": 0.0}
+        true |= {"num_used_tokens": used, "token_usage": used / self.args.max_total_tokens, "gen_throughput": 0.0}
         return {**true, **self.faults.current().loads}
 
     async def abortable(self, request: Request, what: Awaitable[T]) -> T:
@@ -215,9 +215,9 @@ class Engine:
             )
 
     async def _compute(self, request: Request, faults: Faults) -> AsyncGenerator[str, None]:
-        """Rank 0's tokens; a prefill computes one of a PD request, the rest is decode's."""
+        """Rank 0's tokens; a prefill computes one, of a local request too, and the rest would be decode's."""
         tokens, request.finish = answer(request.prompt, request.max_tokens, request.ignore_eos)
-        if request.remote and self.mode == "prefill":
+        if self.mode == "prefill":
             tokens, request.finish = tokens[:1], "length"
         if faults.generates_nothing or faults.finish_reason_error:
             tokens, request.finish = [], "error" if faults.finish_reason_error else "stop"

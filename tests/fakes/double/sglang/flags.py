@@ -14,12 +14,20 @@ _TYPES = {"int": int, "float": float, "str": str}
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    """The arguments, with `launch_command` and a default `served_model_name`. SystemExit(2) as argparse does."""
+    """The arguments, resolved as far as anything here reads them; SystemExit(2) as argparse does.
+
+    `launch_command` is the merged command line, secrets of the file included, as in the real /server_info.
+    """
     table: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "flags.json").read_text())
-    args = _parser(table).parse_args(_merged(argv, table))
+    merged = _merged(argv, table)
+    args = _parser(table).parse_args(merged)
     args.served_model_name = args.served_model_name or args.model_path
     args.tokenizer_path = args.tokenizer_path or args.model_path
-    args.launch_command = " ".join(["python", "-m", "sglang.launch_server", *argv])
+    args.launch_command = " ".join(merged)
+    if args.load_balance_method == "auto":
+        args.load_balance_method = "round_robin" if args.disaggregation_mode == "decode" else "follow_bootstrap_room"
+    args.max_total_tokens = args.max_total_tokens or 65536
+    args.max_running_requests = args.max_running_requests or 256
     return args
 
 

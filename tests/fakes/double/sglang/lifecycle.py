@@ -51,7 +51,10 @@ class Lifecycle:
         began = time.monotonic()
         await self._children.wait_ready()
         self._engine.metrics.started(time.monotonic() - began)
-        log.info("max_total_num_tokens=65536, chunked_prefill_size=8192, max_running_requests=256, context_len=8192")
+        log.info(
+            "max_total_num_tokens=%d, chunked_prefill_size=%s, max_running_requests=%d, context_len=8192",
+            *(self._args.max_total_tokens, self._args.chunked_prefill_size, self._args.max_running_requests),
+        )
         if prefill:
             await prefill.register(self._args.disaggregation_bootstrap_port, await prefill.listen())
         self._spawn(self._warm_up())

@@ -25,9 +25,6 @@ _GAUGES = {
 _CONSTANTS = {
     "cache_hit_rate": 0.0,
     "num_grammar_queue_reqs": 0.0,
-    "num_retracted_reqs": 0.0,
-    "num_paused_reqs": 0.0,
-    "max_total_num_tokens": 65536.0,
 }
 
 
@@ -44,7 +41,8 @@ class Metrics:
         }
         self._scheduler = {**self._tokenizer, "tp_rank": "0", "pp_rank": "0", "moe_ep_rank": "0"}
         rank, front = list(self._scheduler), list(self._tokenizer)
-        self._gauges = {name: self._gauge(name, rank) for name in (*_GAUGES, *_CONSTANTS)}
+        self._constants = {**_CONSTANTS, "max_total_num_tokens": float(args.max_total_tokens)}
+        self._gauges = {name: self._gauge(name, rank) for name in (*_GAUGES, *self._constants)}
         self._prompt = self._counter("prompt_tokens_total", [*front, "is_streaming"])
         self._generated = self._counter("generation_tokens_total", [*front, "is_streaming"])
         self._requests = self._counter("num_requests_total", [*front, "is_streaming"])
@@ -72,17 +70,19 @@ class Metrics:
     def started(self, seconds: float) -> None:
         """Once, when the ranks have loaded."""
         self._startup.labels(**self._tokenizer, phase="load_weight").set(seconds)
-        for name, value in _CONSTANTS.items():
+        for name, value in self._constants.items():
             self._gauges[name].labels(**self._scheduler).set(value)
 
     def token(self, request: "Request", elapsed_s: float) -> None:
         """A token of `request` came, `elapsed_s` after the request."""
         if request.sent == 1:
             streaming = str(request.stream).lower()
-            self._first.labels(**self._tokenizer, is_streaming=streaming).observe(elapsed_s)
+            if self._tokenizer["engine_type"] != "prefill":
+                self._first.labels(**self._tokenizer, is_streaming=streaming).observe(elapsed_s)
             self._prompt.labels(**self._tokenizer, is_streaming=streaming).inc(request.prompt_tokens)
             self._realtime.labels(**self._scheduler, mode="prefill_compute").inc(request.prompt_tokens)
-        self._realtime.labels(**self._scheduler, mode="decode").inc()
+        elif self._tokenizer["engine_type"] != "prefill":
+            self._realtime.labels(**self._scheduler, mode="decode").inc()
 
     def finished(self, request: "Request") -> None:
         """The request has left the engine, in whatever way."""

@@ -80,6 +80,10 @@ def _usage(request: Request) -> dict[str, Any]:
     }
 
 
+def _versions(request: Request) -> list[dict[str, Any]]:
+    return [{"version": "default", "start": 0, "end": request.sent}]
+
+
 def _sse(value: dict[str, Any]) -> bytes:
     return b"data: " + json.dumps(value).encode() + b"\n\n"
 
@@ -128,7 +132,7 @@ class OpenAI:
                 **self._head(request, model, "chat.completion" if chat else "text_completion"),
                 "choices": [_choice(request, text, chat)],
                 "usage": _usage(request),
-                "metadata": {"weight_version": "default"},
+                "metadata": {"weight_version": "default", "weight_versions": _versions(request)},
             }
         )
 
@@ -162,7 +166,7 @@ class OpenAI:
 
 
 def _choice(request: Request, text: str, chat: bool) -> dict[str, Any]:
-    message = {"role": "assistant", "content": text, "reasoning_content": None, "tool_calls": None}
+    message = {"role": "assistant", "content": text, "reasoning_content": None}
     return {
         "index": 0,
         **({"message": message} if chat else {"text": text}),
@@ -188,13 +192,14 @@ async def generate(engine: Engine, http: HttpRequest) -> Response:
         if problem.status == 400:
             return JSONResponse({"error": {"message": str(problem)}}, 400)
         return error(problem.status, str(problem))
-    return JSONResponse(_native(request, text, request.finish))
+    return JSONResponse(_native(request, text, request.finish, engine.mode == "prefill"))
 
 
-def _native(request: Request, text: str, finish: str) -> dict[str, Any]:
+def _native(request: Request, text: str, finish: str, prefill: bool) -> dict[str, Any]:
     reason: dict[str, Any] | None = {"type": finish} if finish else None
     if reason is not None:
-        reason |= {"stop": {"matched": _EOS}, "length": {"length": request.max_tokens}}.get(finish, {})
+        length = 0 if prefill else request.max_tokens
+        reason |= {"stop": {"matched": _EOS}, "length": {"length": length}}.get(finish, {})
     return {
         "text": text,
         "output_ids": list(range(request.sent)),
@@ -205,24 +210,29 @@ def _native(request: Request, text: str, finish: str) -> dict[str, Any]:
             "weight_version": "default",
             "num_retractions": 0,
             "completion_tokens": request.sent,
+            "reasoning_tokens": 0,
             "cached_tokens": 0,
+            "cached_tokens_details": None,
+            "dp_rank": None,
+            "queue_time": 0.0,
+            "weight_versions": _versions(request),
             "e2e_latency": time.monotonic() - request.began,
         },
     }
 
 
 async def _generate_stream(engine: Engine, request: Request) -> AsyncIterator[bytes]:
-    text = ""
+    text, prefill = "", engine.mode == "prefill"
     cut_after = engine.faults.current().stream_cut_after
     try:
         async for token in engine.generate(request):
             if request.sent - 1 == cut_after:
                 raise Cut(f"scripted stream_cut_after={cut_after}")
             text += token
-            yield _sse(_native(request, text, ""))
-        yield _sse(_native(request, text, request.finish))
+            yield _sse(_native(request, text, "", prefill))
+        yield _sse(_native(request, text, request.finish, prefill))
     except RequestError as problem:
-        final = _native(request, text, "abort")
+        final = _native(request, text, "abort", prefill)
         final["meta_info"]["finish_reason"] |= {"message": str(problem), "status_code": problem.status}
         yield _sse(final)
     yield b"data: [DONE]\n\n"

@@ -52,7 +52,8 @@ class Scheduler:
             due = [when for _, _, when in self.jobs.values()] if not self.hanging else []
             wait = min([_BEAT_S, *(when - time.monotonic() for when in due)]) if self.answers else None
             self._receive(None if wait is None else max(wait, 0.0))
-            self._emit()
+            if not self.hanging:
+                self._emit()
 
     def _load(self) -> None:
         began = time.monotonic()

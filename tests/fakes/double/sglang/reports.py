@@ -10,7 +10,6 @@ from . import __version__
 from .engine import Engine
 
 CONTEXT_LEN = 8192
-MAX_TOTAL_TOKENS = 65536
 _CORE = ("num_running_reqs", "num_waiting_reqs", "num_used_tokens", "token_usage", "gen_throughput")
 _DISAGG = (
     "prefill_bootstrap_queue_reqs",
@@ -27,9 +26,9 @@ def server_info(engine: Engine) -> dict[str, Any]:
     return {
         **args,
         "status": "ready",
-        "max_total_num_tokens": MAX_TOTAL_TOKENS,
+        "max_total_num_tokens": engine.args.max_total_tokens,
         "max_req_input_len": CONTEXT_LEN - 6,
-        "startup_time": {"load_weight": engine.faults.current().load_seconds},
+        "startup_time": startup_time(engine),
         "kv_events": None,
         "internal_states": [_internal_state(engine, args)],
         "version": __version__,
@@ -37,13 +36,26 @@ def server_info(engine: Engine) -> dict[str, Any]:
     }
 
 
+def startup_time(engine: Engine) -> dict[str, float]:
+    """Seconds by phase."""
+    load = engine.faults.current().load_seconds
+    return {"load_weight": load, "kv_cache_allocation": 0.0, "scheduler_e2e": load, "tokenizer_e2e": load}
+
+
 def _internal_state(engine: Engine, args: dict[str, Any]) -> dict[str, Any]:
     state: dict[str, Any] = {
         **args,
         "world_size": engine.args.tp_size,
-        "effective_max_running_requests_per_dp": engine.args.max_running_requests or 256,
+        "effective_max_running_requests_per_dp": engine.args.max_running_requests,
         "last_gen_throughput": 0.0,
-        "memory_usage": {"weight": 0.3, "kvcache": 0.1, "token_capacity": MAX_TOTAL_TOKENS},
+        "memory_usage": {
+            "weight": 0.3,
+            "kvcache": 0.1,
+            "startup_available": 94.2,
+            "token_capacity": engine.args.max_total_tokens,
+            "token_capacity_swa": None,
+            "graph": {"prefill": 0.0, "decode": 0.0},
+        },
         "disaggregation_mode": engine.mode,
     }
     if os.environ.get("SGLANG_EXPOSE_OWN_ENV_VARS", "").lower() in ("true", "1", "yes", "y"):
@@ -109,17 +121,17 @@ def loads(engine: Engine, include: str | None) -> dict[str, Any]:
         "num_total_tokens": _number(counts["num_used_tokens"]),
         "num_active_tokens": _number(counts["num_used_tokens"]),
         "num_prealloc_ready_tokens": 0,
-        "max_total_num_tokens": MAX_TOTAL_TOKENS,
-        "max_running_requests": engine.args.max_running_requests or 256,
+        "max_total_num_tokens": engine.args.max_total_tokens,
+        "max_running_requests": engine.args.max_running_requests,
         "cache_hit_rate": 0.0,
-        "utilization": 0.0,
+        "utilization": -1.0 if engine.mode == "prefill" else 0.0,
         "total_prefill_uncached_tokens": 0,
         "total_prefill_busy_us": 0,
         "decode_moments": None,
     }
     if wanted & {"memory", "all"}:
         entry["memory"] = {
-            "weight_gb": 0.3, "kv_cache_gb": 0.1, "graph_gb": 0.0, "token_capacity": MAX_TOTAL_TOKENS,
+            "weight_gb": 0.3, "kv_cache_gb": 0.1, "graph_gb": 0.0, "token_capacity": engine.args.max_total_tokens,
         }  # fmt: skip
     if wanted & {"disagg", "all"}:
         entry["disaggregation"] = {

@@ -1,0 +1,137 @@
+"""The ledger: appended and fsynced, readable after a power cut, and what is read out of it."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pd import ledger
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "ledger.jsonl"
+
+
+def test_an_entry_comes_back_as_it_was_written(path: Path) -> None:
+    written = ledger.append("gate", {"instance": "decode0", "why": "ein Grund\nmit Zeilen \u2028", "seconds": 23.4}, path)
+    assert ledger.read(path) == [written]
+    assert written["ts"].endswith("+00:00")
+    assert path.read_bytes().count(b"\n") == 1
+
+
+def test_no_file_is_an_empty_ledger(path: Path) -> None:
+    assert ledger.read(path) == []
+
+
+def test_a_line_that_a_power_cut_tore_costs_that_line_only(path: Path) -> None:
+    ledger.append("begin", {"run": "a"}, path)
+    with path.open("ab") as file:
+        file.write(b'{"event": "ga')
+    ledger.append("end", {"run": "a"}, path)
+    assert [entry["event"] for entry in ledger.read(path)] == ["begin", "end"]
+
+
+@pytest.mark.parametrize("junk", [b"\xff\xfe\x00\n", b"[1, 2]\n", b"\n", b"null\n", b"{\n"])
+def test_junk_is_passed_over(path: Path, junk: bytes) -> None:
+    ledger.append("begin", {}, path)
+    with path.open("ab") as file:
+        file.write(junk)
+    ledger.append("end", {}, path)
+    assert [entry["event"] for entry in ledger.read(path)] == ["begin", "end"]
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.lists(st.integers(0, 60), max_size=3))
+def test_wherever_the_file_was_cut_what_follows_is_whole(tmp_path_factory: pytest.TempPathFactory, cuts: list[int]) -> None:
+    path = tmp_path_factory.mktemp("cut") / "ledger.jsonl"
+    for at, cut in enumerate(cuts):
+        ledger.append("note", {"n": at}, path)
+        path.write_bytes(path.read_bytes()[: max(0, path.stat().st_size - cut)])
+    last = ledger.append("note", {"n": "last"}, path)
+    assert ledger.read(path)[-1] == last
+
+
+def _append_many(path: Path, who: int) -> None:
+    for n in range(25):
+        ledger.append("note", {"who": who, "n": n, "padding": "x" * 500}, path)
+
+
+def test_two_processes_never_mix_their_lines(path: Path) -> None:
+    fork = multiprocessing.get_context("fork")
+    writers = [fork.Process(target=_append_many, args=(path, who)) for who in range(3)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    entries = [json.loads(line) for line in path.read_text().splitlines()]
+    assert sorted((e["who"], e["n"]) for e in entries) == [(who, n) for who in range(3) for n in range(25)]
+
+
+def gate(seconds: float | None, started: bool = True, instance: str = "decode0") -> dict[str, Any]:
+    return {"event": "gate", "instance": instance, "started": started, **({"seconds": seconds} if seconds else {})}
+
+
+@pytest.mark.parametrize(
+    ("entries", "usual"),
+    [
+        pytest.param([], None, id="no history"),
+        pytest.param([gate(23)], 23, id="one"),
+        pytest.param([gate(20), gate(90), gate(22)], 22, id="the median: one slow start does not shift it"),
+        pytest.param([gate(20), gate(None)], 20, id="a gate that failed has no seconds"),
+        pytest.param([gate(3600, started=False), gate(20)], 20, id="a process that was already up is no start"),
+        pytest.param([gate(300, instance="prefill0"), gate(20)], 20, id="another instance"),
+        pytest.param([gate(500)] * 5 + [gate(20)] * 10, 20, id="the last ten only"),
+        pytest.param([{"event": "start", "instance": "decode0", "started": True, "seconds": 1}], None, id="no gate"),
+    ],
+)
+def test_usual_seconds(entries: list[dict[str, Any]], usual: float | None) -> None:
+    assert ledger.usual_seconds(entries, "decode0") == usual
+
+
+BEGIN_A, BEGIN_B = {"event": "begin", "run": "a"}, {"event": "begin", "run": "b"}
+END_A, END_B = {"event": "end", "run": "a"}, {"event": "end", "run": "b"}
+
+
+@pytest.mark.parametrize(
+    ("entries", "unfinished"),
+    [
+        ([], None),
+        ([BEGIN_A], BEGIN_A),
+        ([BEGIN_A, {"event": "gate", "run": "a"}], BEGIN_A),
+        ([BEGIN_A, END_A], None),
+        ([BEGIN_A, END_B], BEGIN_A),
+        ([BEGIN_A, END_A, BEGIN_B], BEGIN_B),
+        ([BEGIN_A, BEGIN_B, END_B], None),
+        pytest.param([BEGIN_A, {"event": "good", "run": "a"}], None, id="killed after good: nothing is left to finish"),
+        pytest.param([BEGIN_A, {"event": "good", "run": "b"}], BEGIN_A, id="good of another run"),
+        ([{"event": "end"}, BEGIN_A], BEGIN_A),
+    ],
+)
+def test_unfinished(entries: list[dict[str, Any]], unfinished: dict[str, Any] | None) -> None:
+    assert ledger.unfinished(entries) == unfinished
+
+
+@pytest.mark.parametrize(
+    ("marks", "good"),
+    [([], False), (["good"], True), (["good", "bad"], False), (["bad", "good"], True), (["bad"], False)],
+)
+def test_the_last_mark_counts(marks: list[str], good: bool) -> None:
+    entries = [{"event": "good", "generation": "other"}, *({"event": mark, "generation": "g"} for mark in marks)]
+    assert ledger.is_good(entries, "g") is good
+
+
+def test_the_rungs_of_the_last_time_it_was_proven() -> None:
+    entries = [
+        {"event": "good", "generation": "g", "rungs": {"decode0": "working"}},
+        {"event": "good", "generation": "g", "rungs": {"decode0": "serving"}},
+        {"event": "good", "generation": "h", "rungs": {"decode0": "alive"}},
+        {"event": "bad", "generation": "g"},
+    ]
+    assert ledger.proved_rungs(entries, "g") == {"decode0": "serving"}
+    assert ledger.proved_rungs(entries, "nothing") == {}
