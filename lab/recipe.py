@@ -45,9 +45,6 @@ FILES: Mapping[str, str] = {
     "etc/machine-id": "",
 }
 
-EXCLUDED = ("/usr/share/man/*", "/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/info/*")
-"""Paths that dpkg leaves out, in the image and in the guest: a lab machine is not read at the console."""
-
 
 def digest(*parts: object) -> str:
     """A short name for everything in `parts` (JSON-able)."""
@@ -56,7 +53,7 @@ def digest(*parts: object) -> str:
 
 def base_digest() -> str:
     """The digest of the base image: the recipe, but no setting of the outer machine."""
-    return digest(SUITE, PACKAGES, MASKED, ENABLED, FILES, EXCLUDED)
+    return digest(SUITE, PACKAGES, MASKED, ENABLED, FILES)
 
 
 def bootstrap_command(target: str, mirrors: tuple[str, str], apt_options: list[str]) -> list[str]:
@@ -71,7 +68,6 @@ def bootstrap_command(target: str, mirrors: tuple[str, str], apt_options: list[s
         f"--include={','.join(PACKAGES)}",
         "--keyring=/usr/share/keyrings/debian-archive-keyring.gpg",
         *(f"--aptopt={option}" for option in apt_options),
-        *(f"--dpkgopt=path-exclude={path}" for path in EXCLUDED),
         SUITE,
         target,
         *sources_list((main, security)).splitlines(),

@@ -26,11 +26,13 @@ class Climber:
         self.key = node.api_key(member.generation, member.name)
         self.unit = observe.unit(member.unit)
         self.reached = "none"
+        self.is_out = False
+        """Whether the last look ended at a probe that has not answered yet."""
 
     def climb(self, patience: float) -> Verdict:
         """Judge rung after rung up to `until`; `patience` is how long one outstanding probe may be waited for here."""
         self.unit = observe.unit(self.member.unit)
-        self.reached = "none"
+        self.reached, self.is_out = "none", False
         verdict = gates.alive(self.unit, self.baseline)
         for rung in gates.LADDER[self.member.role]:
             if rung != "alive":
@@ -54,6 +56,7 @@ class Climber:
         wanted = member.knobs
         processes = observe.ranks(observe.cgroup_pids(self.unit.control_group), wanted)
         told = outstanding.ask(self._key("local"), lambda: _http_json(self._local()), patience)
+        self.is_out = told is None
         local = None if told is None else gates.Http(**told) if "status" in told else gates.Http(0, error=str(told.get("error")))
         loads = http.ask(f"{member.url}/v1/loads?include=all", timeout=3, key=self.key)
         return gates.working(local, processes, member.generation, wanted, loads, time.time())
@@ -68,6 +71,7 @@ class Climber:
             return serving.as_json(serving.look(self.member, engines, self.key, self.timeout))
 
         told = outstanding.ask(self._key("serving"), work, patience)
+        self.is_out = told is None
         if told is not None and "error" in told:
             return Verdict("WAIT", "serving", f"the probe itself failed: {told['error']}")
         return gates_serving.judge(None if told is None else gates_serving.from_json(told), len(engines))
@@ -92,10 +96,14 @@ def _http_json(got: gates.Http) -> dict[str, Any]:
 def wait(climber: Climber, seconds: float, clock: Callable[[], float] = time.monotonic) -> Verdict:
     """Climb every 100 ms until READY, DEAD or `seconds` are over: one short call on the node."""
     deadline = clock() + seconds
+    answered: Verdict | None = None
     while True:
         verdict = climber.climb(patience=max(0.0, min(2.0, deadline - clock())))
+        if verdict.state == "WAIT" and not climber.is_out:
+            answered = verdict
         if verdict.state != "WAIT" or clock() >= deadline:
-            return verdict
+            # a probe that is out says less than the answer to the one before it
+            return answered if answered and climber.is_out and answered.rung == verdict.rung else verdict
         time.sleep(POLL_SECONDS)
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-SAY_EVERY_SECONDS = 5.0
-"""Half of the 10 s that are promised: a call of up to 10 s may end just before it is time to speak."""
+SAY_EVERY_SECONDS = 1.0
+"""A line is promised every 10 s, and a call (8 s of looking, and the way there) may start just before it is time to speak."""
 LOST_PAUSE_SECONDS = 1.0
 
 
@@ -37,7 +37,7 @@ def wait(
 ) -> tuple[dict[str, Any], float]:
     """Call until `done(answer)` or until `deadline` seconds are over; the last answer and the seconds it took.
 
-    `tell` makes a progress line of an answer, said at least every 10 s as long as no call takes longer.
+    `tell` makes a progress line of an answer, said at least every 10 s as long as no call takes more than 9 s.
     Raises ConnectionLostError when the node could not be reached at all until the deadline.
     """
     start = clock.now()

@@ -30,7 +30,7 @@ ALIASES = {
 }
 """Second spellings of SGLang 0.5.23's flags (srt/arg_groups/fields/parallel.py, model.py)."""
 _RANK = {"all": 0, "pd": 1, "engines": 1, "nodes": 1, "routers": 1, "prefill": 3, "decode": 3}
-"""Any other group, such as `lab`, ranks 2: above the common ones, below a role's own (Ansible: by depth, then priority)."""
+"""Any other group, such as `lab`, ranks 2: above the common ones, below a role's own (by depth, then priority)."""
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ def test_what_is_not_refused_survives(env: dict[str, str]) -> None:
 @given(SPECIAL | st.text(max_size=20))
 @example("#c\\x\\\\\nA=1")
 @example("A=x\\")
+@example('A="\\$ \\` \\" \\\\ \\n \\%"')
 @example('A="x\\')
 @example("A=x \\\n  y  \nB='z' w")
 @example("A= 1 \\ \n")

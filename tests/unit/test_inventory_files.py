@@ -83,6 +83,23 @@ def test_a_value_yaml_changed_is_told_once(tmp_path: Path) -> None:
     assert problem.found == "on, which YAML reads as the boolean true"
 
 
+@pytest.mark.parametrize(("missing", "group"), [("prefill0", "prefill"), ("decode0", "decode"), ("router0", "routers")])
+def test_a_set_has_every_role(missing: str, group: str) -> None:
+    left = replace(GOOD, instances=tuple(i for i in GOOD.instances if i.name != missing))
+    assert [p.key for p in inventory.check(left)] == [f"group {group}"]
+
+
+def test_an_instance_is_in_one_group_and_on_one_machine() -> None:
+    lost = Instance("decode1", (), "node0", {}, ("all", "pd"))
+    torn = replace(GOOD.instances[0], roles=("prefill", "decode"))
+    away = replace(GOOD.instances[2], machine="", vars={**VARS["router0"], "ansible_host": "192.0.2.99"})
+    problems = inventory.check(replace(GOOD, instances=(torn, GOOD.instances[1], away, lost)))
+    told = {p.key: p.found for p in problems}
+    assert told["decode1"] == "in none of the groups prefill, decode, routers"
+    assert told["prefill0"] == "in the groups of prefill and decode"
+    assert "192.0.2.99" in told["router0"]
+
+
 def test_the_role_wins_over_the_common_dictionary_under_any_spelling() -> None:
     told: dict[str, Any] = {
         "engine_common_args": {"tensor_parallel_size": 2, "a_flag": True},

@@ -36,7 +36,9 @@ def test_a_request_without_its_kv_fails_by_timeout_or_by_heartbeat(tmp_path: Pat
             legs = [pool.submit(e.client.post, "/v1/chat/completions", json=body) for e in decodes]
             until("the transfer queue", lambda: not idle(decodes[1]))
             assert "KVPoll.WaitingForInput" in legs[0].result().json()["message"]
-            orphans = children(prefill).values()
+            orphans = [pid for title, pid in children(prefill).items() if title.startswith("sglang::")]
+            for pid in orphans:
+                os.kill(pid, signal.SIGSTOP)  # it cannot even see that its pipe is closed
             os.kill(prefill.pid, signal.SIGKILL)
             until("the children dead with their parent", lambda: not any(alive(pid) for pid in orphans))
             lost = legs[1].result()

@@ -1,0 +1,195 @@
+"""What systemd, /proc and systemctl's own texts say. Real processes of the test's own; no systemd is needed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pd import observe
+
+RUNNING = """\
+LoadState=loaded
+ActiveState=active
+SubState=running
+Result=success
+MainPID=4711
+NRestarts=0
+InvocationID=5d0b1f0a5e0c4a0b8a35d5b7a1f4c9d2
+ControlGroup=/system.slice/system-sglang\\x2dengine.slice/sglang-engine@decode0.service
+NeedDaemonReload=no
+ExecMainStatus=0
+ExecMainCode=0
+ExecMainStartTimestamp=Tue 2026-01-06 09:12:44 UTC
+ExecMainStartTimestampMonotonic=98500000
+DropInPaths=
+UnitFileState=enabled
+"""
+"""`systemctl show` of systemd 252 (Debian 12)."""
+
+
+def show(**changes: str) -> observe.Unit:
+    told = dict(line.split("=", 1) for line in RUNNING.splitlines()) | changes
+    return observe.parse_show("u", "".join(f"{key}={value}\n" for key, value in told.items()))
+
+
+def test_a_running_unit() -> None:
+    assert show() == observe.Unit(
+        name="u",
+        active_state="active",
+        sub_state="running",
+        result="success",
+        main_pid=4711,
+        n_restarts=0,
+        invocation="5d0b1f0a5e0c4a0b8a35d5b7a1f4c9d2",
+        control_group="/system.slice/system-sglang\\x2dengine.slice/sglang-engine@decode0.service",
+        need_reload=False,
+        exit_status="",
+        since="Tue 2026-01-06 09:12:44 UTC",
+        started_at=98.5,
+        drop_ins=(),
+        enabled=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "told"),
+    [("0", "0", ""), ("1", "2", "exit status 2"), ("2", "9", "killed by signal 9"), ("3", "11", "dumped core on signal 11")],
+)
+def test_how_its_process_ended(code: str, status: str, told: str) -> None:
+    assert show(ExecMainCode=code, ExecMainStatus=status).exit_status == told
+
+
+@pytest.mark.parametrize("text", ["LoadState=not-found\nActiveState=inactive\nSubState=dead\nMainPID=0\n", "LoadState=\n", ""])
+def test_a_unit_that_is_not_there(text: str) -> None:
+    assert observe.parse_show("u", text).active_state == "absent"
+
+
+def test_a_unit_that_never_ran() -> None:
+    """systemd leaves out, or leaves empty, what never happened."""
+    text = "LoadState=loaded\nActiveState=inactive\nSubState=dead\nMainPID=0\nInvocationID=\nExecMainStartTimestamp=\n"
+    unit = observe.parse_show("u", text + "ExecMainStartTimestampMonotonic=0\nControlGroup=\nUnitFileState=disabled\n")
+    assert (unit.active_state, unit.main_pid, unit.invocation, unit.started_at, unit.enabled) == ("inactive", 0, "", 0.0, False)
+
+
+def test_drop_ins_and_a_changed_unit_file_are_seen() -> None:
+    unit = show(DropInPaths="/etc/systemd/system/u.d/a.conf /run/systemd/system/u.d/b=c.conf", NeedDaemonReload="yes", NRestarts="3")
+    assert unit.drop_ins == ("/etc/systemd/system/u.d/a.conf", "/run/systemd/system/u.d/b=c.conf")
+    assert (unit.need_reload, unit.n_restarts) == (True, 3)
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["sh", "-c", "echo why >&2; exit 3"], r"`sh -c .*` ended with 3: why"),
+        (["sh", "-c", "echo on stdout; exit 1"], "ended with 1: on stdout"),
+        (["sleep", "5"], r"`sleep 5` gave no answer in 0 s"),
+    ],
+)
+def test_a_command_that_fails_says_what_was_asked(argv: list[str], message: str) -> None:
+    with pytest.raises(RuntimeError, match=message):
+        observe.run(argv, timeout=0.1)
+
+
+@contextmanager
+def process(environ: dict[str, str], code: str = "") -> Iterator[int]:
+    """A process with just this environment, which has run `code`."""
+    argv = [sys.executable, "-S", "-c", f"{code}\nprint(flush=True)\ninput()"]
+    with subprocess.Popen(argv, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        yield child.pid
+        child.kill()
+
+
+ZEROED = """
+import ctypes
+start, end = (int(n) for n in open("/proc/self/stat").read().rpartition(")")[2].split()[47:49])
+ctypes.memset(start, 0, end - start)
+"""
+"""What setproctitle does to the environment area without SPT_NOENV (facts 2.7)."""
+
+
+def test_the_environment_of_a_process_to_the_byte() -> None:
+    with process({"A": "1 2", "B": "x=y\nz", "C": "\udcff"}) as pid:
+        assert observe.environ(pid) == {"A": "1 2", "B": "x=y\nz", "C": "\udcff"}
+
+
+def test_a_process_that_is_gone_or_a_zombie_has_none() -> None:
+    with subprocess.Popen(["true"]) as child:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert observe.environ(child.pid) is None
+        assert observe.ranks([child.pid], ["A"]) == ()
+    assert observe.environ(child.pid) is None
+    assert observe.cmdline(child.pid) == ""
+
+
+def test_a_process_whose_environment_was_overwritten_is_seen_without_its_knobs() -> None:
+    """It is alive, so it may not be passed over as if it had been proven."""
+    with process({"A": "1", "PD_GENERATION": "g"}, ZEROED) as pid:
+        assert observe.environ(pid) == {}
+        (rank,) = observe.ranks([pid], ["A"])
+    assert rank.generation is None
+    assert rank.wrong({"A": "1"}) == {"A": None}
+
+
+def test_ranks_show_only_the_names_that_were_asked_for() -> None:
+    with process({"A": "1", "HF_TOKEN": "s3cret", "PD_GENERATION": "g"}) as pid:
+        (rank,) = observe.ranks([pid], ["A", "B"])
+    assert (rank.pid, rank.generation, rank.has) == (pid, "g", {"A": "1"})
+    assert "input()" in rank.title
+    assert rank.wrong({"A": "1", "B": "2"}) == {"B": None}
+    assert rank.wrong({"A": "2"}) == {"A": "1"}
+
+
+def test_cpu_ticks_are_summed_over_those_that_are_there() -> None:
+    with process({}, "sum(range(3_000_000))") as pid:
+        assert observe.cpu_ticks([pid, 999_999_999]) >= 1
+    assert observe.cpu_ticks([]) == 0
+
+
+def fake_proc(root: Path, cgroups: dict[int, str]) -> Path:
+    for pid, text in cgroups.items():
+        (root / str(pid)).mkdir()
+        (root / str(pid) / "cgroup").write_text(text)
+    (root / "self").mkdir()
+    (root / "77").mkdir()
+    return root
+
+
+UNIT = "/system.slice/sglang-engine@decode0.service"
+V1 = f"12:cpuset:/\n11:memory:{UNIT}\n1:name=systemd:{UNIT}\n0::{UNIT}\n"
+
+
+def test_the_processes_of_a_unit_under_either_cgroup_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = {
+        11: f"0::{UNIT}\n",
+        10: V1,
+        12: f"0::{UNIT}/workers\n",
+        13: f"0::{UNIT}2\n",
+        14: "0::/\n",
+        15: "0::/system.slice/sglang-engine@prefill0.service\n",
+        16: "torn",
+    }
+    monkeypatch.setattr(observe, "PROC", fake_proc(tmp_path, groups))
+    assert observe.cgroup_pids(UNIT) == (10, 11, 12)
+    assert observe.cgroup_pids("") == ()
+
+
+def test_report_006_only_the_present_start_is_read_from_the_journal(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    def run(argv: list[str]) -> str:
+        asked.append(argv)
+        return "one\ntwo\n"
+
+    monkeypatch.setattr(observe, "run", run)
+    assert observe.journal("u.service", "abc", 5) == ("one", "two")
+    assert observe.journal("u.service", "", 5) == ("one", "two")
+    assert "_SYSTEMD_INVOCATION_ID=abc" in asked[0]
+    assert "u.service" not in asked[0]
+    assert asked[1][-2:] == ["--unit", "u.service"]
