@@ -3,7 +3,9 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
-PYTHON ?= $(firstword $(foreach p,python3.14 python3.13 python3.12 python3.11 python3,$(shell command -v $(p))))
+# The first interpreter that runs and is new enough; a name on PATH may be a shim of one that is not there.
+PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
 BIN := .venv/bin
 UVFLAGS := --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet
 
@@ -13,8 +15,8 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
 
 .venv/done: requirements/bootstrap.lock requirements/dev.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer on PATH: install one, or make PYTHON=/path/to/it"; exit 1; }
 	@echo "making .venv with $(PYTHON)"
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "installing python3-venv"; apt-get -qq update && apt-get -qq install -y python3-venv >/dev/null; }
 	@$(PYTHON) -m venv --clear .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements/bootstrap.lock

@@ -38,7 +38,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
 
         clock = patience.Clock(time.monotonic, time.sleep)
         deadline = float(args.get("deadline", 3600))
-        seen, seconds = patience.wait(call, done, tell, lambda line: Display().display(f"  {line}"), deadline, clock)
+        seen, seconds = patience.wait(call, done, tell, lambda line: Display().display(f"  {line}"), deadline=deadline, clock=clock)
         if seen.get("failed"):
             return {**result, **seen}
         if seen["state"] in ("failed", "running"):

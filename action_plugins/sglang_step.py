@@ -37,7 +37,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         until = step["until"] or "stopped"
         seen, seconds = self._wait(told, until)
         verdict = seen["verdict"] if not seen.get("failed") else {"state": "DEAD", "rung": "?", "why": seen["msg"]}
-        answer = {**result, "changed": action == "stop", "verdict": verdict, "gated": name, "reached": seen.get("reached"), "seconds": round(seconds, 2)}
+        answer = {**result, "changed": action == "stop", "verdict": verdict, "gated": name}
+        answer |= {"reached": seen.get("reached"), "seconds": round(seconds, 2)}
         if verdict["state"] == "READY":
             Display().display(f"  {name}: {until} after {patience.took(seconds)} ({verdict['why']})")
             return answer
@@ -81,7 +82,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
     ) -> tuple[dict[str, Any], float]:
         clock = patience.Clock(time.monotonic, time.sleep)
         deadline = float(self._task.args["deadline"])
-        return patience.wait(call, done, tell, lambda line: Display().display(f"  {line}"), deadline, clock)
+        return patience.wait(call, done, tell, lambda line: Display().display(f"  {line}"), deadline=deadline, clock=clock)
 
     def _call(self, told: dict[str, Any], module: str, **args: Any) -> dict[str, Any]:
         try:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from lab import cleanup, guest, host, image, paths, record
@@ -103,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         paths.prepare()
         return COMMANDS[arguments.command](arguments, Console(), best())
     except LabError as error:
-        Console(stderr=True).print(f"[red]lab:[/] {error}", highlight=False, soft_wrap=True)
+        Console(stderr=True).print(f"[red]lab:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         return 1
 
 

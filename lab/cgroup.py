@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.errors import HostError
+from lab.host import run
 
 ROOT = Path("/sys/fs/cgroup")
 SUPERVISE = Path(__file__).with_name("supervise.sh")
@@ -107,6 +108,8 @@ class Cgroup:
 
     def remove(self) -> None:
         """Remove the group; it must be empty of processes."""
+        if self.scope:
+            run(["systemctl", "stop", f"{self.name}.scope"], check=False)  # waits until systemd has let go of it
         for top in self.dirs:
             for directory, _, _ in os.walk(top, topdown=False):
                 with contextlib.suppress(FileNotFoundError):  # a scope is removed by the outer systemd

@@ -29,9 +29,10 @@ def dismantle(machine: Record) -> None:
     network.delete_link(f"vb-{machine.unit}")
     shutil.rmtree(machine.state, ignore_errors=True)
     with paths.locked("state"):
-        machine.erase()
+        aside = paths.set_aside(machine.home)
         if not record.records():
             network.release()
+    shutil.rmtree(aside, ignore_errors=True)
     paths.unlock_for_good(f"machine-{machine.id}")
 
 
@@ -55,24 +56,31 @@ def reap(progress: Progress) -> list[str]:
                     dismantle(machine)
                     progress.note(f"took down {machine.name} ({machine.address}): its process is gone")
                     reaped.append(machine.name)
-    for path in paths.MACHINES.glob(".*.*"):
+    reaped += _sweep()
+    with paths.locked("state"):
+        if not record.records():
+            network.release()
+    return reaped
+
+
+def _sweep() -> list[str]:
+    """Remove half-made images, half-removed directories and locks of machines that are gone; returns the images."""
+    for path in (*paths.MACHINES.glob(".*.*"), *paths.IMAGES.glob(".old-*")):
         if not Path(f"/proc/{path.suffix[1:]}").exists():
             shutil.rmtree(path, ignore_errors=True)
+    swept = []
     for path in paths.IMAGES.glob(".new-*"):
         name = path.name.split("-")[1]
         with paths.locked(f"image-{name}", wait=False) as mine:
             if mine:
                 image.discard(path)
-                reaped.append(path.name)
+                swept.append(path.name)
     for path in paths.LOCKS.glob("machine-*.lock"):
         if record.load(path.stem.removeprefix("machine-")) is None:
             with paths.locked(path.stem, wait=False) as mine:
                 if mine and record.load(path.stem.removeprefix("machine-")) is None:
                     paths.unlock_for_good(path.stem)
-    with paths.locked("state"):
-        if not record.records():
-            network.release()
-    return reaped
+    return swept
 
 
 def prune(*, everything: bool = False) -> list[str]:
@@ -84,8 +92,9 @@ def prune(*, everything: bool = False) -> list[str]:
         used = {Path(layer) for machine in record.records() for layer in (*machine.layers, machine.site)}
         keep = used if everything else used | current_layers(image.images(), recipe.base_digest())
         stale = [path for path in sorted(paths.IMAGES.glob("[!.]*")) if path / "layer" not in keep]
-        for path in stale:
-            shutil.rmtree(path)
+        aside = [paths.set_aside(path) for path in stale]
+    for path in aside:
+        shutil.rmtree(path)
     return [path.name for path in stale]
 
 

@@ -7,10 +7,11 @@ written last: a directory without it is half made and never used.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,7 +91,7 @@ def ensure_base(progress: Progress) -> Image:
     digest = recipe.base_digest()
     if image := load(home("base", digest)):
         return image
-    with paths.locked("image-base"):
+    with _building("base", progress):
         if image := load(home("base", digest)):
             return image
         building = fresh(f".new-base-{digest}")
@@ -110,7 +111,7 @@ def ensure_site(base: Image, progress: Progress) -> Image:
     digest = recipe.digest(base.digest, files)
     if image := load(home("site", digest)):
         return image
-    with paths.locked("image-site"):
+    with _building("site", progress):
         if image := load(home("site", digest)):
             return image
         building = fresh(f".new-site-{digest}")
@@ -124,6 +125,18 @@ def ensure_site(base: Image, progress: Progress) -> Image:
                 overlay.unmount(root)
             (building / "upper").rename(building / "layer")
         return commit(building, "site", digest, ())
+
+
+@contextlib.contextmanager
+def _building(name: str, progress: Progress) -> Iterator[None]:
+    """Hold the lock for building the image `name`; says so when somebody else builds it already."""
+    with paths.locked(f"image-{name}", wait=False) as mine:
+        if mine:
+            yield
+            return
+    progress.note(f"another process is building the image {name}; waiting for it")
+    with paths.locked(f"image-{name}"):
+        yield
 
 
 def site_files(guest_bundle: str) -> dict[str, str]:

@@ -67,6 +67,14 @@ def unlock_for_good(name: str) -> None:
     (LOCKS / f"{name}.lock").unlink(missing_ok=True)
 
 
+def set_aside(path: Path) -> Path:
+    """Take `path` out of use in one step; the caller removes what is returned, without a lock (it may be 10 GB)."""
+    aside = path.with_name(f".old-{path.name}.{os.getpid()}")
+    if path.exists():
+        path.rename(aside)
+    return aside
+
+
 def write_json(path: Path, data: dict[str, Any]) -> None:
     """Replace `path` by `data` in one step, on disk before it is seen."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")

@@ -53,24 +53,27 @@ class Rich:
     """A spinner with the present detail, replaced by one line with the time it took."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        from rich.console import Console  # noqa: PLC0415 - the API works under the system's Python, without rich
+        # The API works under the system's Python, without rich.
+        from rich.console import Console  # noqa: PLC0415
+        from rich.markup import escape  # noqa: PLC0415
 
         self.console = Console(stderr=True, highlight=False)
+        self._escape = escape
         self._clock = clock
 
     def note(self, text: str) -> None:
-        self.console.print(f"[green]●[/] {text}")
+        self.console.print(f"[green]●[/] {self._escape(text)}")
 
     @contextlib.contextmanager
     def step(self, title: str) -> Iterator[Detail]:
         started = self._clock()
-        with self.console.status(title) as status:
+        with self.console.status(self._escape(title)) as status:
 
             def detail(text: str) -> None:
-                status.update(f"{title}  [dim]{self._clock() - started:.0f} s  {text}[/]")
+                status.update(f"{self._escape(title)}  [dim]{self._clock() - started:.0f} s  {self._escape(text)}[/]")
 
             yield detail
-        self.note(f"{title} [dim]{self._clock() - started:.1f} s[/]")
+        self.note(f"{title}: {self._clock() - started:.1f} s")
 
 
 def best() -> Progress:

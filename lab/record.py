@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -110,13 +109,6 @@ class Record:
         fresh.mkdir()
         paths.write_json(fresh / "record.json", asdict(self))
         fresh.rename(self.home)
-
-    def erase(self) -> None:
-        """Remove record and overlay; the record goes first, in one step."""
-        trash = paths.MACHINES / f".old-{self.id}.{os.getpid()}"
-        if self.home.exists():
-            self.home.rename(trash)
-        shutil.rmtree(trash, ignore_errors=True)
 
 
 def load(machine: str) -> Record | None:

@@ -44,13 +44,20 @@ def main() -> int:
         return 1
     console.print(f"[bold]site.yml[/] on {machine.name} ({machine.address})", highlight=False)
     playbook = [str(Path(sys.executable).with_name("ansible-playbook")), "-i", "inventory/lab.yml", "site.yml"]
-    done = subprocess.run(playbook, cwd=REPO, env={**os.environ, "ANSIBLE_FORCE_COLOR": "1" if console.is_terminal else "0"}, check=False)
+    done = subprocess.run(
+        playbook, cwd=REPO, env={**os.environ, "ANSIBLE_FORCE_COLOR": "1" if console.is_terminal else "0"}, check=False
+    )
     if done.returncode:
         return done.returncode
     asked = time.monotonic()
     answer = json.loads(machine.exec(["python3", "-c", ASK, QUESTION]).stdout)["choices"][0]["message"]["content"]
-    console.print(Panel(f"{QUESTION}\n[bold]{answer.strip()}[/]", title="router -> prefill -> NIXL -> decode", expand=False))
-    console.print(f"answered in {time.monotonic() - asked:.1f} s; all of it took {time.monotonic() - start:.0f} s\n", highlight=False)
+    console.print(
+        Panel(f"{QUESTION}\n[bold]{answer.strip()}[/]", title="router -> prefill -> NIXL -> decode", expand=False)
+    )
+    console.print(
+        f"answered in {time.monotonic() - asked:.1f} s; all of it took {time.monotonic() - start:.0f} s\n",
+        highlight=False,
+    )
     console.print(NEXT, highlight=False, soft_wrap=True)
     return 0
 

@@ -100,7 +100,7 @@ def opened(module: AnsibleModule, held: lock.Lock | None) -> bool:
     if todo == "refuse" and held is not None:
         module.fail_json(msg=f"another co-restart is at work: {held.told(asked.renewed)}. Nothing was stopped.", lock=asdict(held))
     if module.check_mode:
-        return todo != "keep"
+        return bool(todo != "keep")
     lock.write(asked)
     fields = {"run": params["run"], "generation": params["generation"], "who": params["who"], "why": params["why"]}
     if todo == "take over" and held is not None:
@@ -116,7 +116,7 @@ def closed(params: dict[str, Any]) -> bool:
     if held is None or held.run != params["run"]:
         return False
     ledger.append("end", {"run": params["run"], "generation": params["generation"], "outcome": params["outcome"]})
-    return lock.release(params["run"])
+    return bool(lock.release(params["run"]))
 
 
 def main() -> None:

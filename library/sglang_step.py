@@ -8,7 +8,7 @@ module: sglang_step
 short_description: Carry out one step of a plan on its instance
 description:
   - C(stop) queues the stop and waits until the last process of the unit is gone. C(start) queues the start. C(gate) waits for the rung.
-  - Waiting is done from the controller in short calls with a progress line at least every 10 s. A lost connection is waited out: what was
+  - Waiting is done from the controller in short calls with a progress line at least every 10 s. A lost connection is waited out; what was
     queued goes on, and the next look says where it stands.
 options:
   step:

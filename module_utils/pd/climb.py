@@ -59,7 +59,7 @@ class Climber:
         self.is_out = told is None
         local = None if told is None else gates.Http(**told) if "status" in told else gates.Http(0, error=str(told.get("error")))
         loads = http.ask(f"{member.url}/v1/loads?include=all", timeout=3, key=self.key)
-        return gates.working(local, processes, member.generation, wanted, loads, time.time())
+        return gates.working(local, processes, member.generation, wanted, loads=loads, now=time.time())
 
     def _local(self) -> gates.Http:
         return http.ask(f"{self.member.url}/generate", LOCAL, timeout=max(self.timeout, 25.0), key=self.key)

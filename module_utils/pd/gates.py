@@ -70,7 +70,8 @@ def alive(unit: Unit, since: Baseline | None) -> Verdict:
     if since is not None and unit.sub_state == "auto-restart":
         return Verdict("DEAD", "alive", f"{unit.name} died ({exit_status}); systemd is about to start it again")
     if since is not None and since.main_pid and (unit.invocation != since.invocation or unit.n_restarts != since.n_restarts):
-        why = f"{unit.name} was started again behind the gate: MainPID {since.main_pid} -> {unit.main_pid}, NRestarts {since.n_restarts} -> {unit.n_restarts}"
+        now = f"MainPID {since.main_pid} -> {unit.main_pid}, NRestarts {since.n_restarts} -> {unit.n_restarts}"
+        why = f"{unit.name} was started again behind the gate: {now}"
         return Verdict("DEAD", "alive", why)
     if unit.active_state != "active" or not unit.main_pid:
         return Verdict("WAIT", "alive", f"{unit.name} is {unit.active_state} ({unit.sub_state})")
@@ -86,13 +87,8 @@ def listening(role: str, ready: Http, route: Http | None) -> Verdict:
     return Verdict("READY", "listening", "answers 200")
 
 
-def working(
-    local: Http | None, ranks: Sequence[Rank], generation: str, wanted: Mapping[str, str], loads: Http | None, now: float
-) -> Verdict:
-    """Rung 3. `local` is the engine's own generation (facts 2.3), None while it is still out; `now` is the wall clock of the node.
-
-    `wanted` are the knobs that every process must have, secrets left out.
-    """
+def carried(ranks: Sequence[Rank], generation: str, wanted: Mapping[str, str]) -> Verdict | None:
+    """What speaks against every process carrying the generation and the knobs; None when nothing does."""
     for rank in ranks:
         who = f"process {rank.pid} ({rank.title})"
         if rank.generation is None:  # a compiler started with an empty environment, which ends; or a rank that hides its own
@@ -101,8 +97,19 @@ def working(
         if rank.generation != generation or wrong:
             what = f"has {wrong} instead of what was asked" if wrong else f"carries {rank.generation}, wanted is {generation}"
             return Verdict("DEAD", "working", f"{who} {what}")
-    if not ranks:
-        return Verdict("WAIT", "working", "none of its processes can be seen, so none is proven")
+    return None if ranks else Verdict("WAIT", "working", "none of its processes can be seen, so none is proven")
+
+
+def working(
+    local: Http | None, ranks: Sequence[Rank], generation: str, wanted: Mapping[str, str], *, loads: Http | None, now: float
+) -> Verdict:
+    """Rung 3. `local` is the engine's own generation (facts 2.3), None while it is still out; `now` is the wall clock of the node.
+
+    `wanted` are the knobs that every process must have, secrets left out.
+    """
+    against = carried(ranks, generation, wanted)
+    if against:
+        return against
     if local is None:
         return Verdict("WAIT", "working", "its own generation has not answered yet")
     tokens = completion_tokens(local.body)

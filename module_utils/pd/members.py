@@ -21,12 +21,12 @@ ROUTER_ENV: Mapping[str, str] = {"SPT_NOENV": "1"}
 
 def members(spec: Spec, release: str) -> tuple[Member, ...]:
     """Every instance of the set, in start order. The spec has passed `inventory.check`."""
-    engines = [_engine(spec, instance, release) for instance in spec.engines]
-    routers = [_router(spec, instance, release, engines) for instance in spec.of(ROUTER)]
+    engines = [_engine(instance, release) for instance in spec.engines]
+    routers = [_router(instance, release, engines) for instance in spec.of(ROUTER)]
     return in_order([*engines, *routers])
 
 
-def _engine(spec: Spec, instance: Instance, release: str) -> Member:
+def _engine(instance: Instance, release: str) -> Member:
     told = instance.vars
     python = f"{RELEASES}/{release}/engine/bin/python"
     config: dict[str, Any] = {
@@ -49,7 +49,7 @@ def _engine(spec: Spec, instance: Instance, release: str) -> Member:
     return Member(instance.name, instance.role, instance.machine, url, python, env, config, bootstrap_port=port)
 
 
-def _router(spec: Spec, instance: Instance, release: str, engines: Sequence[Member]) -> Member:
+def _router(instance: Instance, release: str, engines: Sequence[Member]) -> Member:
     told = instance.vars
     python = f"{RELEASES}/{release}/router/bin/python"
     config: dict[str, Any] = {

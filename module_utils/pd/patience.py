@@ -32,6 +32,7 @@ def wait(
     done: Callable[[dict[str, Any]], bool],
     tell: Callable[[float, dict[str, Any]], str],
     say: Callable[[str], None],
+    *,
     deadline: float,
     clock: Clock,
 ) -> tuple[dict[str, Any], float]:

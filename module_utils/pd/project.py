@@ -12,13 +12,15 @@ from . import release, sources
 from .spec import Spec, from_hostvars
 
 ROLES_OF = {"prefill": ("engine",), "decode": ("engine",), "router": ("router",), "node": ("node", "runtime", "model")}
-"""Whose argument specs declare the variables of a play's hosts; `node` also declares the set's own (pd_*)."""
+"""Whose argument specs declare the variables of a play's hosts."""
+EVERYWHERE = ("pd", "model")
+"""Whose variables hold for the whole set: every instance may have them."""
 
 
 def declared(root: Path) -> dict[str, frozenset[str]]:
     """Role of an instance -> the variable names its plays declare."""
-    names = {role: _options(root / "roles" / role / "meta" / "argument_specs.yml") for role in ("node", "runtime", "model", "engine", "router")}
-    everyone = frozenset(name for role in ("node", "model") for name in names[role] if name.startswith(("pd_", "model_")))
+    names = {spec.parts[-3]: _options(spec) for spec in root.glob("roles/*/meta/argument_specs.yml")}
+    everyone = frozenset[str]().union(*(names[role] for role in EVERYWHERE))
     return {kind: everyone.union(*(names[role] for role in roles)) for kind, roles in ROLES_OF.items()}
 
 

@@ -33,9 +33,9 @@ def look(router: Placed, engines: Sequence[Placed], key: str | None, timeout: fl
     before = {e.name: counter(e, key) for e in engines}
     model = str(engines[0].config.get("served-model-name", "default"))
     nonce = secrets.token_hex(4)
-    replies = [_request(router.url, model, f"{nonce} Say yes.", 4, False, timeout, key)]
+    replies = [_request(router.url, model, f"{nonce} Say yes.", 4, stream=False, timeout=timeout, key=key)]
     if not replies[0].trouble():
-        replies.append(_request(router.url, model, f"{nonce} {_chunks(engines)}", 16, True, timeout, key))
+        replies.append(_request(router.url, model, f"{nonce} {_chunks(engines)}", 16, stream=True, timeout=timeout, key=key))
     moved = {e.name: max(0.0, counter(e, key) - before[e.name]) for e in engines}
     return Serving(serving.readiness, serving.workers, serving.circuits, tuple(replies), moved)
 
@@ -62,7 +62,7 @@ def _workers(body: Any) -> tuple[Mapping[str, Any], ...]:
     return tuple(w for w in found if isinstance(w, dict)) if isinstance(found, list) else ()
 
 
-def _request(url: str, model: str, prompt: str, tokens: int, stream: bool, timeout: float, key: str | None) -> Reply:
+def _request(url: str, model: str, prompt: str, tokens: int, *, stream: bool, timeout: float, key: str | None) -> Reply:
     import httpx  # noqa: PLC0415
 
     body: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": prompt}], "max_tokens": tokens}

@@ -48,7 +48,7 @@ def look(generation: str, timeout: float) -> Everything:
     names = {name for m in members for name in m.knobs}
     moved = {name for s in served.values() for name, tokens in s.moved.items() if tokens > 0}
     with ThreadPoolExecutor(max_workers=len(members) or 1) as pool:
-        instances = list(pool.map(lambda pair: _instance(*pair, names, moved, timeout), zip(members, before, strict=True)))
+        instances = list(pool.map(lambda m, told: _instance(m, told, names, moved, timeout), members, before))
     return Everything(tuple(instances), served)
 
 

@@ -43,7 +43,7 @@ def _rung(rung: str, seen: Seen, everything: Everything, generation: str, engine
     local = seen.local
     if moved > 0 and local is None:  # the request through the router is the better proof: the synthetic one was not made
         local = gates.Http(200, {"usage": {"completion_tokens": int(moved)}})
-    return gates.working(local, seen.ranks, generation, seen.member.knobs, seen.loads, seen.now)
+    return gates.working(local, seen.ranks, generation, seen.member.knobs, loads=seen.loads, now=seen.now)
 
 
 def _moved(seen: Seen, everything: Everything) -> float:
@@ -87,7 +87,7 @@ def _findings(seen: Seen, generation: str, reached: str, verdict: Verdict, prove
     if unit.n_restarts:
         found.append(_finding(name, f"systemd restarted it {unit.n_restarts} times since it was started; nobody asked for that", False))
     if unit.need_reload:
-        found.append(_finding(name, "its unit file changed on disk and systemd has not read it: the next start by site.yml or restart-pd.yml does", False))
+        found.append(_finding(name, "its unit file changed on disk and systemd has not read it: the next start by a playbook does", False))
     if unit.drop_ins:
         found.append(_finding(name, f"drop-ins that are not ours: {', '.join(unit.drop_ins)}", False))
     if seen.unit.active_state == "active" and not unit.enabled:

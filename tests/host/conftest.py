@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import lab
 import pytest
-from lab.pytest_plugin import MachineFactory
 
+import lab
+from lab.pytest_plugin import MachineFactory
 from tests.support import double
 from tests.support.project import Project
 

@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 
 import pytest
-from lab.pytest_plugin import MachineFactory
 
+from lab.pytest_plugin import MachineFactory
 from tests.host.conftest import Pair
 from tests.support import double
 from tests.support.project import Project, ledger

@@ -30,7 +30,8 @@ def test_restarts_all_three_in_order_with_times(pair: Pair) -> None:
     mark, before = len(ledger(pair.machine)), pair.pids()
     done = pair.project.play("restart-pd.yml").ok()
     entries = ledger(pair.machine)[mark:]
-    assert [e["event"] for e in entries][0] == "begin" and [e["event"] for e in entries][-2:] == ["good", "end"]
+    events = [e["event"] for e in entries]
+    assert (events[0], events[-2:]) == ("begin", ["good", "end"])
     assert [e["instance"] for e in entries if e["event"] == "gate"] == ["prefill0", "decode0", "router0"]
     assert all(e["seconds"] > 0 for e in entries if e["event"] == "gate")
     assert [e["ts"] for e in entries] == sorted(e["ts"] for e in entries)

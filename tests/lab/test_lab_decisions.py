@@ -15,6 +15,7 @@ from lab.__main__ import main
 from lab.errors import HostError, LabError
 from lab.image import Image
 from lab.machine import Machine
+from lab.progress import Plain, Progress, Rich
 from lab.record import Owner
 
 
@@ -116,3 +117,20 @@ def test_a_name_that_cannot_be_a_host_name_is_refused(name: str) -> None:
 def test_the_api_imports_without_rich() -> None:
     code = "import sys; sys.modules['rich'] = None; import lab; lab.Machine('x')"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=paths.REPO)
+
+
+@pytest.mark.parametrize("progress", [Rich(), Plain()], ids=["rich", "plain"])
+def test_brackets_in_what_a_guest_said_are_shown_and_not_obeyed(
+    progress: Progress, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with progress.step("step [/x]") as detail:
+        detail("[  OK  ] [/y]")
+    said = capsys.readouterr().err
+
+    def fail() -> None:
+        raise LabError("console: [  OK  ] Reached [/target]")
+
+    monkeypatch.setattr(host, "require_root", fail)
+    assert main(["status"]) == 1
+    assert "step [/x]" in said
+    assert "[  OK  ] Reached [/target]" in capsys.readouterr().err

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import lab
+from lab import guest
 from lab.pytest_plugin import MachineFactory
 
 pytestmark = pytest.mark.host
@@ -96,6 +97,8 @@ def test_a_frozen_machine_is_an_image_for_others(machines: MachineFactory) -> No
     frozen_identity = first.exec(identity).stdout
     frozen = first.freeze(name)
     try:
+        kept = [path for path in guest.MACHINE_OWN if (frozen.layers[0] / path).exists()]
+        assert kept == [], "an image carries nobody's identity, keys or journal"
         second = machines(image=name)
         script = "cat /etc/kept; ls /etc/issue; ls /usr/share/perl5; systemctl is-enabled cron; hostname"
         assert second.exec(script, check=False).stdout == f"kept\nmasked\n{second.name}\n"

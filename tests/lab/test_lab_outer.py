@@ -48,7 +48,7 @@ def test_only_apt_options_about_the_way_out_are_inherited() -> None:
 
 def test_pip_variables_win_over_files_and_files_that_are_only_outside_are_dropped() -> None:
     first = "[global]\nindex-url = https://first.example/simple\ntrusted-host = a\n[install]\nindex-url = x\n"
-    second = "[global]\nextra-index-url = file:///opt/pypi https://more.example/simple\nfind-links = /opt/wheels\n"
+    second = "[global]\nextra-index-url = file:///srv/simple https://more.example/simple\nfind-links = /srv/wheels\n"
     settings = outer.pip_settings([first, second], {"PIP_INDEX_URL": "https://env.example/simple", "PIP_CERT": "/c"})
     assert settings == {
         "index-url": "https://env.example/simple",

@@ -13,6 +13,7 @@ from typing import Any
 
 import ansible_runner
 import yaml
+
 from lab import Machine
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
@@ -19,7 +18,7 @@ from tests.unit.test_http import server
 
 
 class Engine:
-    """Answers by path; `None` answers nothing until the caller gives up. `asked` counts requests by path."""
+    """Answers by path, and what /proc and systemd are made to say of it."""
 
     def __init__(self) -> None:
         self.answers: dict[str, tuple[int, bytes]] = {"/ready": (200, b""), "/generate": (200, b'{"meta_info": {"completion_tokens": 1}}')}
@@ -27,7 +26,7 @@ class Engine:
         self.unit = UNIT
         self.ranks: tuple[Rank, ...] = (Rank(100, "main", GEN, {}),)
 
-    def __call__(self, request: BaseHTTPRequestHandler, body: Any) -> tuple[int, bytes]:
+    def __call__(self, request: BaseHTTPRequestHandler, _body: Any) -> tuple[int, bytes]:
         path = request.path.partition("?")[0]
         if path == "/v1/loads":
             return 200, f'{{"loads": [{{"timestamp": {self.stamp}}}]}}'.encode()
@@ -37,10 +36,10 @@ class Engine:
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Engine, Placed]]:
     engine = Engine()
-    monkeypatch.setattr(node, "api_key", lambda generation, name: None)
-    monkeypatch.setattr(observe, "unit", lambda name: engine.unit)
-    monkeypatch.setattr(observe, "cgroup_pids", lambda group: (100,))
-    monkeypatch.setattr(observe, "ranks", lambda pids, names: engine.ranks)
+    monkeypatch.setattr(node, "api_key", lambda _generation, _name: None)
+    monkeypatch.setattr(observe, "unit", lambda _name: engine.unit)
+    monkeypatch.setattr(observe, "cgroup_pids", lambda _group: (100,))
+    monkeypatch.setattr(observe, "ranks", lambda _pids, _names: engine.ranks)
     ask = outstanding.ask
     monkeypatch.setattr(outstanding, "ask", lambda key, work, wait: ask(key, work, wait, tmp_path))
     with server(engine) as url:
@@ -87,10 +86,6 @@ def test_a_scheduler_that_hangs_is_seen_by_its_load_report(engine: tuple[Engine,
 def test_a_wait_looks_again_until_it_is_ready(engine: tuple[Engine, Placed]) -> None:
     double, member = engine
     double.answers["/ready"] = (503, b"")
-    child = os.fork()
-    if not child:
-        os._exit(0)
-    os.waitpid(child, 0)
     times = iter([0.0, 0.1, 0.2, 0.3, 99.0])
 
     def clock() -> float:
@@ -127,6 +122,6 @@ def test_report_071_stopped_is_when_the_last_process_is_gone(
     monkeypatch: pytest.MonkeyPatch, text: str, left: tuple[int, ...], state: str, why: str
 ) -> None:
     monkeypatch.setattr(observe, "unit", lambda name: observe.parse_show(name, text))
-    monkeypatch.setattr(observe, "cgroup_pids", lambda group: left)
+    monkeypatch.setattr(observe, "cgroup_pids", lambda _group: left)
     verdict, _, _ = climb.wait_stopped("u", 0.0)
     assert (verdict.state, verdict.why) == (state, why)

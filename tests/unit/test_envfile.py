@@ -37,6 +37,7 @@ def test_what_is_not_refused_survives(env: dict[str, str]) -> None:
 @example("A=x\\")
 @example('A="\\$ \\` \\" \\\\ \\n \\%"')
 @example('A="x\\')
+@example('A="x\\\ny"')
 @example("A=x \\\n  y  \nB='z' w")
 @example("A= 1 \\ \n")
 @example("=x\nA\n=\n A B = 1\n9=1\nÄ=1\nA=1\nA=2")

@@ -117,7 +117,7 @@ ONE_TOKEN = Http(200, {"text": " 2", "meta_info": {"completion_tokens": 1}})
             ONE_TOKEN, (RANKS[0], Rank(101, "scheduler", "old000000000", KNOBS)), FRESH, "DEAD", "carries old000000000", id="stale rank"
         ),
         pytest.param(
-            ONE_TOKEN, (RANKS[0], Rank(101, "scheduler", None, {})), FRESH, "DEAD", "process 101 (scheduler)", id="environ overwritten"
+            ONE_TOKEN, (RANKS[0], Rank(101, "scheduler", None, {})), FRESH, "WAIT", "(scheduler) shows no PD_GENERATION", id="overwritten"
         ),
         pytest.param(ONE_TOKEN, (Rank(100, "m", GEN, {"K": "511"}),), FRESH, "DEAD", "{'K': '511'}", id="another value"),
         pytest.param(ONE_TOKEN, (Rank(100, "m", GEN, {}),), FRESH, "DEAD", "{'K': None}", id="no value"),
@@ -138,7 +138,7 @@ ONE_TOKEN = Http(200, {"text": " 2", "meta_info": {"completion_tokens": 1}})
     ],
 )
 def test_working(local: Http | None, ranks: tuple[Rank, ...], loads: Http | None, state: str, why: str) -> None:
-    verdict = gates.working(local, ranks, GEN, KNOBS, loads, NOW)
+    verdict = gates.working(local, ranks, GEN, KNOBS, loads=loads, now=NOW)
     assert verdict.state == state
     assert why in verdict.why
 
@@ -174,7 +174,7 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 
 @given(JSON, JSON, st.sampled_from([0, 200, 500]))
 def test_whatever_comes_back_is_judged_and_only_tokens_pass(local: Any, loads: Any, status: int) -> None:
-    verdict = gates.working(Http(status, local), RANKS, GEN, KNOBS, Http(status, loads), NOW)
+    verdict = gates.working(Http(status, local), RANKS, GEN, KNOBS, loads=Http(status, loads), now=NOW)
     assert verdict.state in ("READY", "WAIT")
     if verdict.state == "READY":
         assert status == 200

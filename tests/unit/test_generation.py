@@ -75,8 +75,8 @@ def test_what_changes_the_id(changed: Wanted) -> None:
 
 def test_what_does_not_change_the_id() -> None:
     assert generation.generation_id(replace(WANTED, members=(ROUTER, DECODE, PREFILL))) == ID
-    assert generation.generation_id(with_decode(env=dict(reversed(DECODE.env.items())))) == ID
-    assert generation.generation_id(with_decode(config=dict(reversed(DECODE.config.items())))) == ID
+    assert generation.generation_id(with_decode(env=dict(reversed(list(DECODE.env.items()))))) == ID
+    assert generation.generation_id(with_decode(config=dict(reversed(list(DECODE.config.items()))))) == ID
 
 
 NAMES = st.from_regex(r"SGLANG_[A-Z]{1,4}", fullmatch=True)

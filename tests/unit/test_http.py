@@ -22,21 +22,17 @@ Handle = Callable[[BaseHTTPRequestHandler, Any], tuple[int, bytes]]
 def server(handle: Handle) -> Iterator[str]:
     """A little HTTP server; its url. `handle` gets the request and its JSON body, and gives status and body."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            length = int(self.headers.get("Content-Length") or 0)
-            status, body = handle(self, json.loads(self.rfile.read(length)) if length else None)
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def answer(self: BaseHTTPRequestHandler) -> None:
+        length = int(self.headers.get("Content-Length") or 0)
+        status, body = handle(self, json.loads(self.rfile.read(length)) if length else None)
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
-        do_POST = do_GET
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Say nothing."""
-
-    httpd = HTTPServer(("127.0.0.1", 0), Handler)
+    quiet = {"log_message": lambda *_: None}
+    handler = type("Handler", (BaseHTTPRequestHandler,), {"do_GET": answer, "do_POST": answer, **quiet})
+    httpd = HTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=httpd.serve_forever, args=(0.01,))
     thread.start()
     try:
@@ -49,7 +45,7 @@ def server(handle: Handle) -> Iterator[str]:
 
 @pytest.mark.parametrize(("sent", "body"), [(b'{"a": [1]}', {"a": [1]}), (b"plain", "plain"), (b"", "")])
 def test_an_answer(sent: bytes, body: Any) -> None:
-    with server(lambda request, asked: (200, sent)) as url:
+    with server(lambda _request, _asked: (200, sent)) as url:
         assert http.ask(url) == Http(200, body)
 
 
@@ -70,14 +66,14 @@ def test_report_059_a_proxy_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> Non
     for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     monkeypatch.delenv("no_proxy", raising=False)
-    with server(lambda request, asked: (200, b"1")) as url:
+    with server(lambda _request, _asked: (200, b"1")) as url:
         assert http.ask(url).status == 200
 
 
 def test_report_028_a_slow_answer_is_not_a_refusal() -> None:
     """Connecting has a short limit of its own; an answer may take as long as it was given."""
 
-    def slow(request: BaseHTTPRequestHandler, asked: Any) -> tuple[int, bytes]:
+    def slow(_request: BaseHTTPRequestHandler, _asked: Any) -> tuple[int, bytes]:
         time.sleep(0.15)
         return 200, b"1"
 

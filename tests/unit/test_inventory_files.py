@@ -39,6 +39,7 @@ def written(root: Path, files: dict[str, str], **declared: str) -> list[Problem]
         ("group_vars/all.yml", "xyzzy: 1\n", "xyzzy", "nothing: delete xyzzy"),
         ("host_vars/decode0.yml", "engine_gpu: []\n", "engine_gpu", "engine_gpus"),
         ("host_vars/node0.yml", "runtime_kep: 1\n", "runtime_kep", "runtime_keep"),
+        ("host_vars/node0.yml", "router_env: {}\n", "router_env", "router_env in the file of router"),
         ("group_vars/decode.yml", "router_env: {}\n", "router_env", "router_env in the file of router"),
         ("group_vars/decode.yml", "engine_bootstrap_port: 1\n", "engine_bootstrap_port", "in the file of prefill"),
         ("group_vars/router.yml", "router_env: {}\n", "router", "group_vars/routers.yml"),

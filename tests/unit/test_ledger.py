@@ -127,7 +127,7 @@ def test_the_last_mark_counts(marks: list[str], good: bool) -> None:
 
 
 def test_the_rungs_of_the_last_time_it_was_proven() -> None:
-    entries = [
+    entries: list[dict[str, Any]] = [
         {"event": "good", "generation": "g", "rungs": {"decode0": "working"}},
         {"event": "good", "generation": "g", "rungs": {"decode0": "serving"}},
         {"event": "good", "generation": "h", "rungs": {"decode0": "alive"}},

@@ -93,7 +93,7 @@ def test_a_run_that_lost_its_lock_does_not_go_on(path: Path) -> None:
     """A laptop that slept, a cable that was out: meanwhile somebody else took over."""
     lock.write(HELD, path)
     lock.keep("theirs", path)
-    with pytest.raises(RuntimeError, match="held by ada@desk since .* must not go on"):
+    with pytest.raises(RuntimeError, match=r"held by ada@desk since .* must not go on"):
         lock.keep("ours", path)
     lock.release("theirs", path)
     with pytest.raises(RuntimeError, match="held by nobody"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -38,8 +39,8 @@ class World:
             lambda told: bool(told["state"] != "WAIT"),
             lambda elapsed, told: f"{elapsed:.0f} {told['state']}",
             lambda line: self.said.append((self.time - 1000.0, line)),
-            deadline,
-            clock,
+            deadline=deadline,
+            clock=clock,
         )
         return answer["state"], seconds
 
@@ -77,7 +78,7 @@ def test_progress_is_said_at_least_every_ten_seconds(durations: list[float]) -> 
     world = World([(seconds, "WAIT") for seconds in durations])
     _, total = world.wait(60.0)
     moments = [0.0, *[at for at, _ in world.said], total]
-    gaps = [later - earlier for earlier, later in zip(moments, moments[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(moments)]
     assert max(gaps) <= 10.0
     assert len(world.said) <= total / patience.SAY_EVERY_SECONDS + 1, "and it is no flood"
 

@@ -125,7 +125,7 @@ STATES = st.sampled_from(["active", "activating", "deactivating", "inactive", "f
 SEEN = st.builds(Seen, STATES, st.sampled_from([None, NEW, OLD]))
 
 
-@given(st.fixed_dictionaries({name: SEEN for name in (*ENGINES, "decode1", *ROUTERS)}), st.booleans())
+@given(st.fixed_dictionaries(dict.fromkeys((*ENGINES, "decode1", *ROUTERS), SEEN)), st.booleans())
 def test_what_holds_of_every_plan(seen: dict[str, Seen], good: bool) -> None:
     engines = (*ENGINES, "decode1")
     made = plan.plan(seen, NEW, good, engines, ROUTERS)
@@ -146,5 +146,5 @@ def test_what_holds_of_every_plan(seen: dict[str, Seen], good: bool) -> None:
         first = min(at for at, (action, name) in enumerate(actions) if name in engines and action in ("stop", "start"))
         assert ("stop", "router0") not in actions[first:], "the router stops before any engine does"
     assert all(step.started == (step.instance in made.restarts) for step in made.steps if step.action == "gate")
-    settled = {name: RUNS_NEW for name in seen}
+    settled = dict.fromkeys(seen, RUNS_NEW)
     assert not plan.plan(settled, NEW, True, engines, ROUTERS).steps, "once it is done there is nothing to do"

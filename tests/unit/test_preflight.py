@@ -25,7 +25,7 @@ def test_report_155_a_port_that_a_stranger_holds_is_found_with_its_process(famil
 
 
 def test_a_port_that_our_own_unit_holds_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight, "_cgroup", lambda pid: "0::/system.slice/sglang-engine@decode0.service\n")
+    monkeypatch.setattr(preflight, "_cgroup", lambda _pid: "0::/system.slice/sglang-engine@decode0.service\n")
     with socket.create_server(("127.0.0.1", 0)) as ours:
         assert preflight.strangers([Port(ours.getsockname()[1], "decode0", "engine_port")]) == []
 
@@ -33,13 +33,13 @@ def test_a_port_that_our_own_unit_holds_is_ours(monkeypatch: pytest.MonkeyPatch)
 def test_a_stranger_on_another_address_of_our_port_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ours listens on one family, theirs on the other: one of the two sockets is not ours."""
     monkeypatch.setattr(preflight, "listening", lambda: [(30001, "1"), (30001, "2")])
-    monkeypatch.setattr(preflight, "_owners", lambda inodes: {"1": 100, "2": 200})
+    monkeypatch.setattr(preflight, "_owners", lambda _inodes: {"1": 100, "2": 200})
     monkeypatch.setattr(preflight, "_cgroup", lambda pid: "0::/x/sglang-engine@decode0.service" if pid == 200 else "0::/")
     assert len(preflight.strangers([Port(30001, "decode0", "engine_port")])) == 1
 
 
 def test_a_socket_whose_process_cannot_be_seen_is_no_reason_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight, "_owners", lambda inodes: {})
+    monkeypatch.setattr(preflight, "_owners", lambda _inodes: {})
     with socket.create_server(("127.0.0.1", 0)) as taken:
         (problem,) = preflight.strangers([Port(taken.getsockname()[1], "decode0", "engine_port")])
     assert "a process that cannot be seen" in problem.found
@@ -48,7 +48,7 @@ def test_a_socket_whose_process_cannot_be_seen_is_no_reason_to_go_on(monkeypatch
 @pytest.mark.parametrize(
     ("make", "found"),
     [
-        pytest.param(lambda path: None, "is not a directory on the machine", id="nothing there"),
+        pytest.param(lambda _path: None, "is not a directory on the machine", id="nothing there"),
         pytest.param(lambda path: path.mkdir(), "has no config.json", id="an empty directory"),
         pytest.param(lambda path: (path.mkdir(), (path / "config.json").mkdir()), "has no config.json", id="not a file"),
         pytest.param(lambda path: (path.mkdir(), (path / "config.json").touch()), None, id="a model"),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pd import gates, loads, metrics, serving
 from pd.gates import Http
+from pd.gates_serving import Serving
 
 SAMPLES = Path(__file__).resolve().parents[1] / "samples"
 
@@ -61,6 +62,6 @@ def test_the_counters_that_prove_who_answered(role: str) -> None:
 def test_the_workers_and_circuits_of_the_router() -> None:
     workers = serving._workers(body("router-workers.json"))
     circuits = metrics.by_label(text("router-metrics-before.txt"), "smg_worker_cb_state", "worker")
-    seen = serving.Serving(Http(200, body("router-readiness.json")), workers, circuits, (), {})
+    seen = Serving(Http(200, body("router-readiness.json")), workers, circuits, (), {})
     assert seen.router_trouble(2) is None
     assert seen.router_trouble(3) == "the router has 2 of 3 workers"

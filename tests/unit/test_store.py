@@ -42,7 +42,7 @@ def test_a_crash_in_the_middle_leaves_nothing_under_its_name(root: Path, monkeyp
     class PowerCutError(Exception):
         pass
 
-    def cut(fd: int) -> None:
+    def cut(_fd: int) -> None:
         raise PowerCutError
 
     with monkeypatch.context() as broken:

@@ -1,7 +1,7 @@
 """SGLang plugin of the lab: host memory instead of GPU memory, and faults that can be switched on.
 
-SGLang runs `register` in the main process, the scheduler and the detokenizer. `SystemExit` is the only exception it does
-not swallow (sglang-facts 7.2), so everything that must not go unnoticed raises that.
+SGLang runs `register` in the main process, the scheduler and the detokenizer. `SystemExit` is the only exception it
+does not swallow (sglang-facts 7.2), so everything that must not go unnoticed raises that.
 """
 
 import os

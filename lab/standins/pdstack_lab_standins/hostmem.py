@@ -1,4 +1,4 @@
-"""KV cache in host memory: what NIXL and CUDA do for GPU memory, done for RAM (sglang-facts 6.4, executed in lab-facts)."""
+"""KV cache in host memory: what NIXL and CUDA do for GPU memory, done for RAM (sglang-facts 6.4, lab-facts)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,11 +13,11 @@ def install() -> None:
 
 
 def _dram_for_vram(init: Callable[..., None]) -> Callable[..., None]:
-    def __init__(agent: Any, *args: Any, **kwargs: Any) -> None:
+    def init_then_map(agent: Any, *args: Any, **kwargs: Any) -> None:
         init(agent, *args, **kwargs)
         agent.nixl_mems["VRAM"] = agent.nixl_mems["DRAM"]
 
-    return __init__
+    return init_then_map
 
 
 def _nothing(_register: Callable[..., None]) -> Callable[..., None]:

@@ -1,7 +1,8 @@
 """Stand-in for the `sglang-kernel` wheel, which exists for GPUs only.
 
 SGLang imports these names at module level when `SGLANG_USE_CPU_ENGINE=1` (sglang-facts 10); all of them belong to
-speculative decoding or to AMX paths, and a dense bf16 model never calls one. A call is therefore a mistake, and says so.
+speculative decoding or to AMX paths, and a dense bf16 model never calls one. A call is therefore a mistake, and says
+so.
 """
 
 from typing import NoReturn

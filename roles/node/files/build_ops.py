@@ -14,7 +14,8 @@ from pathlib import Path
 def main(target: Path, lock: Path, done: Path) -> None:
     """A venv of another lock is replaced whole, so nothing of it is left over."""
     shutil.rmtree(target, ignore_errors=True)
-    print(f"making {target}", flush=True)
+    sys.stdout.write(f"making {target}\n")
+    sys.stdout.flush()
     venv.create(target, with_pip=True)
     pip = [str(target / "bin" / "python"), "-m", "pip", "install", "--require-hashes", "--disable-pip-version-check"]
     subprocess.run([*pip, "--requirement", str(lock)], check=True)

@@ -1,13 +1,15 @@
 """Start sglang_router from a YAML file, so that its api keys are in a 0600 file and not in /proc/PID/cmdline.
 
-Usage: launch_router.py CONFIG.yaml, with the router venv's python. The file maps the router's own flags, without the two
-dashes, to values: `true` gives the bare flag, `false` leaves it out, a list gives the flag once per item, and an item that
-is itself a list gives several values to one flag: `prefill: [[http://127.0.0.1:30000, 8998]]`.
+Usage: launch_router.py CONFIG.yaml, with the router venv's python. The file maps the router's own flags, without the
+two dashes, to values: `true` gives the bare flag, `false` leaves it out, a list gives the flag once per item, and an
+item that is itself a list gives several values to one flag: `prefill: [[http://127.0.0.1:30000, 8998]]`.
 The router's own parser judges the result: an unknown flag exits 2, as on its command line (sglang-facts 5.1).
 """
 
+import importlib
 import sys
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -38,10 +40,8 @@ def main(path: str) -> None:
         words = argv(config)
     except ValueError as error:
         sys.exit(f"{path}: {error}")
-    # Imported late: a bad file is refused in 0.1 s.
-    from sglang_router.launch_router import launch_router, parse_router_args
-
-    launch_router(parse_router_args(words))
+    router: Any = importlib.import_module("sglang_router.launch_router")  # late: a bad file is refused at once
+    router.launch_router(router.parse_router_args(words))
 
 
 if __name__ == "__main__":

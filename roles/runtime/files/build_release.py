@@ -2,12 +2,13 @@
 
     build_release.py build --root /opt/sglang-pd/releases --id ID --uv UV --python /usr/bin/python3
                            --engine-lock F --router-lock F [--package DIR_OR_WHEEL]... [--env NAME=VALUE]...
-                           [--link-mode copy] [--cache DIR] [--needed-mib 15000] [--engine-import MODULE]... [--newest 3]
+                           [--engine-import MODULE]... [--link-mode copy] [--cache DIR] [--needed-mib 15000]
+                           [--newest 3]
     build_release.py prune --root /opt/sglang-pd/releases --keep ID... --newest 3
 
-`build` writes `release.json` last. A directory without one is half made: nothing may start from it, and the next build of
-that id removes it first. A complete one is left as it is, in 0.1 s. Progress goes to stdout, one line a phase; errors go to
-stderr and exit 1. Standard library only: it runs before anything of ours is installed.
+`build` writes `release.json` last. A directory without one is half made: nothing may start from it, and the next build
+of that id removes it first. A complete one is left as it is, in 0.1 s. Progress goes to stdout, one line a phase;
+errors go to stderr and exit 1. Standard library only: it runs before anything of ours is installed.
 """
 
 import argparse
@@ -25,7 +26,7 @@ from pathlib import Path
 
 RECORD = "release.json"
 # What an engine's three processes import first. Doing so once here proves that it can be done, and leaves the bytecode:
-# engines run without the right to write it, and would compile 5600 files anew at every start (20 s of CPU in each process).
+# engines run without the right to write it, and would compile 5600 files anew at every start, 20 s of CPU a process.
 ENGINE_IMPORTS = (
     "sglang.srt.entrypoints.http_server",
     "sglang.srt.managers.scheduler",
@@ -37,6 +38,11 @@ ROUTER_IMPORTS = ("sglang_router.launch_router", "yaml")
 
 class BuildError(Exception):
     """What went wrong, in words for the person who runs the playbook."""
+
+
+def say(what: str) -> None:
+    sys.stdout.write(f"{what}\n")
+    sys.stdout.flush()
 
 
 def digest(path: Path) -> str:
@@ -94,10 +100,10 @@ class Builder:
     @contextmanager
     def phase(self, what: str) -> Iterator[None]:
         """Say what is going on, and how long it took."""
-        print(f"release {self.args.id}: {what} ...", flush=True)
+        say(f"release {self.args.id}: {what} ...")
         start = time.monotonic()
         yield
-        print(f"release {self.args.id}: {what}: {time.monotonic() - start:.1f} s", flush=True)
+        say(f"release {self.args.id}: {what}: {time.monotonic() - start:.1f} s")
 
     def venv(self, name: str, lock: Path) -> Path:
         """Make venv `name` hold exactly what `lock` says; return its python."""
@@ -168,24 +174,24 @@ def build(args: argparse.Namespace) -> None:
     where = args.root / args.id
     with locked(args.root):
         if (where / RECORD).exists():
-            print(f"release {args.id}: complete", flush=True)
+            say(f"release {args.id}: complete")
             return
         require_files([args.uv, args.python, args.engine_lock, args.router_lock, *args.package])
         if where.exists():
-            print(f"release {args.id}: half made, removed", flush=True)
+            say(f"release {args.id}: half made, removed")
             shutil.rmtree(where)
         require_disk(args.root, args.needed_mib)
         where.mkdir(mode=0o755)
         write_record(where, Builder(args, where).build())
         _prune(args.root, [args.id], args.newest)
-    print(f"release {args.id}: built", flush=True)
+    say(f"release {args.id}: built")
 
 
 def in_use(root: Path, proc: Path = Path("/proc")) -> set[str]:
     """Ids of the releases that a running process was started from, or sits in.
 
-    A venv's python is a link to the system's, so `exe` alone does not tell: the command line of an engine's main process
-    does, and the environment (PD_PYTHON) does for its ranks, which overwrite their command line (sglang-facts 2.7).
+    A venv's python is a link to the system's, so `exe` alone does not tell: the command line of an engine's main
+    process does, and the environment (PD_PYTHON) does for its ranks, which overwrite theirs (sglang-facts 2.7).
     """
     seen = ""
     for entry in proc.glob("[0-9]*"):
@@ -221,11 +227,11 @@ def _prune(root: Path, keep: list[str], newest: int) -> None:
         if not path.is_dir() or path.name in kept:
             continue
         if path.name in running:
-            print(f"release {path.name}: kept, a process runs from it", flush=True)
+            say(f"release {path.name}: kept, a process runs from it")
             continue
         (path / RECORD).unlink(missing_ok=True)  # first: a release that is going is not whole any more
         shutil.rmtree(path)
-        print(f"release {path.name}: removed", flush=True)
+        say(f"release {path.name}: removed")
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -241,7 +247,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
     for name in ("--uv", "--python", "--engine-lock", "--router-lock"):
         make.add_argument(name, type=Path, required=True)
     make.add_argument("--package", type=Path, action="append", default=[], help="into the engine's venv, without deps")
-    make.add_argument("--engine-import", action="append", metavar="MODULE", help="what the check imports in the engine's venv")
+    make.add_argument(
+        "--engine-import", action="append", metavar="MODULE", help="what the check imports in the engine's venv"
+    )
     make.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="for the import check")
     make.add_argument("--link-mode", choices=("clone", "copy", "hardlink", "symlink"), default="hardlink")
     make.add_argument("--cache", type=Path, help="uv's cache")
@@ -257,7 +265,7 @@ def main(argv: list[str]) -> int:
     try:
         args.act(args)
     except BuildError as error:
-        print(f"release: {error}", file=sys.stderr)
+        sys.stderr.write(f"release: {error}\n")
         return 1
     return 0
 

@@ -1,5 +1,5 @@
 """SGLang's own Llama, under the name by which its model registry looks for classes."""
 
-from sglang.srt.models.llama import LlamaForCausalLM
+import importlib
 
-EntryClass = LlamaForCausalLM
+EntryClass = importlib.import_module("sglang.srt.models.llama").LlamaForCausalLM
