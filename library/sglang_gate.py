@@ -78,7 +78,7 @@ usual:
   returned: always
   type: float
 phase:
-  description: The last line of the instance's journal, for the progress line.
+  description: How far its start has come, as its journal tells it.
   returned: always
   type: str
 running_for:
@@ -86,8 +86,8 @@ running_for:
   returned: always
   type: float
 journal:
-  description: The last journal lines of this start, when it is DEAD.
-  returned: when DEAD
+  description: The last journal lines of this start, secrets redacted.
+  returned: when not READY
   type: list
   elements: str
 """
@@ -97,7 +97,7 @@ from dataclasses import asdict  # noqa: E402
 from typing import Any  # noqa: E402
 
 from ansible.module_utils.basic import AnsibleModule  # noqa: E402
-from ansible.module_utils.pd import climb, gates, ledger, lock, node, observe, ops  # noqa: E402
+from ansible.module_utils.pd import climb, gates, ledger, lock, node, observe, ops, phases  # noqa: E402
 
 SPEC: dict[str, Any] = {
     "name": {"type": "str", "required": True},
@@ -121,15 +121,15 @@ def look(params: dict[str, Any]) -> dict[str, Any]:
         climber = climb.Climber(member, params["until"], since, params["request_timeout"])
         verdict = climb.wait(climber, params["seconds"])
         unit, reached = climber.unit, climber.reached
-    tail = observe.journal(member.unit, unit.invocation, 20 if verdict.state == "DEAD" else 1)
+    said = phases.redact(observe.journal(member.unit, unit.invocation, 300), member.secrets)
     return {
         "verdict": asdict(verdict),
         "reached": reached,
         "baseline": asdict(since or gates.baseline(unit)),
         "usual": ledger.usual_seconds(ledger.read(), member.name),
-        "phase": tail[-1][:160] if tail else "",
+        "phase": phases.phase(said),
         "running_for": round(time.monotonic() - unit.started_at, 3) if unit.started_at else 0.0,
-        **({"journal": list(tail)} if verdict.state == "DEAD" else {}),
+        **({"journal": said[-25:]} if verdict.state != "READY" else {}),
     }
 
 

@@ -33,6 +33,12 @@ class Placed:
         return {key: value for key, value in self.env.items() if not SECRET.search(key)}
 
     @property
+    def secrets(self) -> tuple[str, ...]:
+        """Values that must not reach a log or a report."""
+        key = api_key(self.generation, self.name)
+        return (*(value for name, value in self.env.items() if SECRET.search(name)), *([key] if key else []))
+
+    @property
     def is_router(self) -> bool:
         """A router has workers instead of a model."""
         return self.role == "router"

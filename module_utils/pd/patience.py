@@ -45,6 +45,7 @@ def wait(
     said = start
     answer: dict[str, Any] | None = None
     lost: ConnectionLostError | None = None
+    was_lost = False
     while True:
         try:
             answer, lost = call(), None
@@ -55,10 +56,11 @@ def wait(
             return answer, elapsed
         if lost is not None and elapsed >= deadline:
             raise lost
-        if clock.now() - said >= SAY_EVERY_SECONDS or lost is not None:
+        if clock.now() - said >= SAY_EVERY_SECONDS or (lost is not None and not was_lost):
             said = clock.now()
             say(f"no connection ({lost}); what was started goes on, looking again" if lost else tell(elapsed, answer or {}))
-        if lost is not None:
+        was_lost = lost is not None
+        if was_lost:
             clock.pause(LOST_PAUSE_SECONDS)
 
 

@@ -7,6 +7,7 @@ not reach now makes verify fail; everything else that is odd is a finding to rea
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from . import gates, gates_serving, loads
@@ -41,9 +42,14 @@ def _rung(rung: str, seen: Seen, everything: Everything, generation: str, engine
         return gates_serving.judge(everything.served.get(seen.member.name), engines)
     moved = _moved(seen, everything)
     local = seen.local
-    if moved > 0 and local is None:  # the request through the router is the better proof: the synthetic one was not made
+    served = moved > 0 and local is None
+    if served:  # the request through the router is the better proof: the synthetic one was not made
         local = gates.Http(200, {"usage": {"completion_tokens": int(moved)}})
-    return gates.working(local, seen.ranks, generation, seen.member.knobs, loads=seen.loads, now=seen.now)
+    verdict = gates.working(local, seen.ranks, generation, seen.member.knobs, loads=seen.loads, now=seen.now)
+    if verdict.state != "READY" or not served:
+        return verdict
+    did = "read" if seen.member.role == "prefill" else "wrote"
+    return replace(verdict, why=f"{did} {moved:.0f} tokens for the router, {len(seen.ranks)} processes carry {generation}")
 
 
 def _moved(seen: Seen, everything: Everything) -> float:

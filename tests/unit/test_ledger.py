@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import multiprocessing
 from pathlib import Path
@@ -62,6 +63,18 @@ def _append_many(path: Path, who: int) -> None:
         ledger.append("note", {"who": who, "n": n, "padding": "x" * 500}, path)
 
 
+def test_a_second_writer_waits_until_the_first_is_done(path: Path) -> None:
+    ledger.append("note", {"n": 1}, path)
+    second = multiprocessing.get_context("fork").Process(target=ledger.append, args=("note", {"n": 2}, path))
+    with path.open("r+b") as first:
+        fcntl.flock(first, fcntl.LOCK_EX)
+        second.start()
+        second.join(0.2)
+        assert len(ledger.read(path)) == 1
+    second.join()
+    assert len(ledger.read(path)) == 2
+
+
 def test_two_processes_never_mix_their_lines(path: Path) -> None:
     fork = multiprocessing.get_context("fork")
     writers = [fork.Process(target=_append_many, args=(path, who)) for who in range(3)]
@@ -86,7 +99,7 @@ def gate(seconds: float | None, started: bool = True, instance: str = "decode0")
         pytest.param([gate(20), gate(None)], 20, id="a gate that failed has no seconds"),
         pytest.param([gate(3600, started=False), gate(20)], 20, id="a process that was already up is no start"),
         pytest.param([gate(300, instance="prefill0"), gate(20)], 20, id="another instance"),
-        pytest.param([gate(500)] * 5 + [gate(20)] * 10, 20, id="the last ten only"),
+        pytest.param([gate(500)] * 10 + [gate(20)] * 10, 20, id="the last ten only"),
         pytest.param([{"event": "start", "instance": "decode0", "started": True, "seconds": 1}], None, id="no gate"),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 from dataclasses import replace
 from pathlib import Path
@@ -113,15 +112,17 @@ def _take(path: Path, run: str) -> None:
         asked = lock.new(run, "me", "race", "now")
         if lock.decide(lock.read(path), asked, asked.boot, asked.renewed, frozenset()) == "take":
             lock.write(asked, path)
-            path.with_name(f"taken-by-{run}").touch()
 
 
-def test_of_many_at_once_one_takes_it(path: Path) -> None:
-    fork = multiprocessing.get_context("fork")
-    racers = [fork.Process(target=_take, args=(path, f"run{n}")) for n in range(8)]
-    for racer in racers:
-        racer.start()
-    for racer in racers:
-        racer.join()
-    assert len(list(path.parent.glob("taken-by-*"))) == 1
-    assert json.loads(path.read_text())["run"].startswith("run")
+def test_two_that_look_at_once_do_not_both_take_it(path: Path) -> None:
+    """The second one looks only after the first has written what it decided."""
+    second = multiprocessing.get_context("fork").Process(target=_take, args=(path, "second"))
+    with lock.exclusive(path):
+        assert lock.read(path) is None
+        second.start()
+        second.join(0.2)
+        lock.write(replace(HELD, run="first", boot=lock.boot_id(), renewed=lock.boottime()), path)
+    second.join()
+    held = lock.read(path)
+    assert held is not None
+    assert held.run == "first"

@@ -16,11 +16,12 @@ Work = Callable[[], Mapping[str, Any]]
 
 
 def counted(folder: Path, gate: Path | None = None, answer: Mapping[str, Any] | None = None) -> Work:
-    """Work that leaves one file for each time it is done, and ends once `gate` exists."""
+    """Work that leaves one file for each time it is done, and ends once `gate` exists, or after some seconds."""
 
     def work() -> Mapping[str, Any]:
         (folder / f"sent-{os.getpid()}").touch()
-        while gate is not None and not gate.exists():
+        deadline = time.monotonic() + 10
+        while gate is not None and not gate.exists() and time.monotonic() < deadline:
             time.sleep(0.005)
         return answer or {"pid": os.getpid()}
 

@@ -65,3 +65,16 @@ def test_the_workers_and_circuits_of_the_router() -> None:
     seen = Serving(Http(200, body("router-readiness.json")), workers, circuits, (), {})
     assert seen.router_trouble(2) is None
     assert seen.router_trouble(3) == "the router has 2 of 3 workers"
+
+
+def test_a_prefill_whose_ranks_have_not_registered_is_not_listening() -> None:
+    told = gates.listening("prefill", Http(200), Http(503, text("bootstrap-route-503.txt")))
+    assert (told.state, "bootstrap /route: HTTP 503" in told.why) == ("WAIT", True)
+    assert gates.listening("prefill", Http(200), Http(200, body("bootstrap-route.json"))).state == "READY"
+
+
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+def test_the_wedge_of_lab_facts_looks_busy_and_fresh(role: str) -> None:
+    """Its bootstrap thread is dead and nothing will ever be answered: only a request through the router can tell."""
+    told = body(f"{role}-loads-wedged.json")
+    assert loads.told(loads.summary(told)) not in ("idle", "unknown")

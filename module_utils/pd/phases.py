@@ -1,0 +1,44 @@
+"""Where a starting engine is, told from its journal. Pure; the lines are those of SGLang 0.5.23 (seen on the real engine)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+PHASES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(pattern), phase)
+    for pattern, phase in (
+        (r"server_args=", "arguments resolved"),
+        (r"BootstrapServer started", "bootstrap server up"),
+        (r"Load weight begin", "loading weights"),
+        (r"Loading .*checkpoint shards|Loading safetensors", "loading weights"),
+        (r"Load weight end", "weights loaded"),
+        (r"KV Cache is allocated|Memory pool end", "KV cache allocated"),
+        (r"[Cc]ompil|ninja|nvcc|JIT", "compiling"),
+        (r"Capture .*graph begin|Capturing", "capturing CUDA graphs"),
+        (r"Uvicorn running|Application startup complete", "HTTP server up"),
+        (r"Start of pd disaggregation warmup", "warming up"),
+        (r"ready to roll", "warm-up done"),
+    )
+)
+
+
+def phase(lines: Iterable[str]) -> str:
+    """The last phase that these lines, oldest first, speak of; "starting" when they speak of none."""
+    found = "starting"
+    for line in lines:
+        for pattern, name in PHASES:
+            if pattern.search(line):
+                found = name
+    return found
+
+
+def redact(lines: Iterable[str], secrets: Iterable[str]) -> list[str]:
+    """The lines with every secret value replaced: SGLang itself logs its api keys (facts 2.6)."""
+    known = [secret for secret in secrets if secret]
+    found = []
+    for line in lines:
+        for secret in known:
+            line = line.replace(secret, "<secret>")  # noqa: PLW2901
+        found.append(line)
+    return found
