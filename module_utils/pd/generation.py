@@ -18,6 +18,8 @@ from .problem import SECRET
 
 GENERATIONS = "/etc/sglang-pd/generations"
 CURRENT = "/etc/sglang-pd/current"
+IDENTITY = ("PD_GENERATION", "PD_INSTANCE", "PD_PYTHON", "PD_CONFIG")
+"""The variables of generation.env: they say which generation a process belongs to, and the unit's ExecStart needs them."""
 ORDER = ("prefill", "decode", "router")
 """Start order of the roles; the reason for each place is with `plan.plan`."""
 
@@ -90,13 +92,9 @@ def generation_id(wanted: Wanted) -> str:
 
 
 def identity(member: Member, generation: str) -> dict[str, str]:
-    """The variables that say which generation a process belongs to, and the unit's ExecStart needs."""
-    return {
-        "PD_GENERATION": generation,
-        "PD_INSTANCE": member.name,
-        "PD_PYTHON": member.python,
-        "PD_CONFIG": f"{GENERATIONS}/{generation}/{member.name}/config.yaml",
-    }
+    """The values of `IDENTITY` for a member."""
+    config = f"{GENERATIONS}/{generation}/{member.name}/config.yaml"
+    return dict(zip(IDENTITY, (generation, member.name, member.python, config), strict=True))
 
 
 def files(wanted: Wanted, generation: str) -> dict[str, str]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from types import MappingProxyType
 
 from . import envfile, knobs
+from .generation import IDENTITY
 from .problem import Problem
 from .spec import GROUP_OF_ROLE, ROUTER, Instance, Spec, arg_name, arg_variables, dictionary, env_variables
 
@@ -45,6 +46,7 @@ RESERVED_ENV = MappingProxyType(
         "SPT_NOENV": "nothing: always set, without it a knob cannot be seen in the ranks (sglang-facts 2.7)",
         "SGLANG_EXPOSE_OWN_ENV_VARS": "nothing: always set on engines (sglang-facts 2.7)",
         "CUDA_VISIBLE_DEVICES": "engine_gpus",
+        **dict.fromkeys(IDENTITY, "nothing: it names the generation, which is computed"),
     }
 )
 FORBIDDEN_ENV = MappingProxyType(
@@ -225,14 +227,8 @@ def reserved(spec: Spec) -> Iterator[Problem]:
             if arg_name(name) in args:
                 yield _taken(spec, instance, variable, name, args[arg_name(name)])
         for variable, name in _keys(instance, env_variables(instance)):
-            if name in RESERVED_ENV or name.startswith("PD_"):
-                yield _taken(
-                    spec,
-                    instance,
-                    variable,
-                    name,
-                    RESERVED_ENV.get(name, "nothing: names with PD_ are the product's own"),
-                )
+            if name in RESERVED_ENV:
+                yield _taken(spec, instance, variable, name, RESERVED_ENV[name])
 
 
 def _taken(spec: Spec, instance: Instance, variable: str, name: str, instead: str) -> Problem:

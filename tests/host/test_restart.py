@@ -41,6 +41,12 @@ def test_restarts_all_three_in_order_with_times(pair: Pair) -> None:
     assert pair.project.play("site.yml").ok().changed == 0, "site.yml carries the nonce over: it does not undo a restart"
 
 
+def done_step(event: dict[str, Any]) -> str:
+    """The step of the plan that an event says is done, else nothing."""
+    item = ((event.get("event_data") or {}).get("res") or {}).get("item")
+    return str(item["text"]) if event["event"] == "runner_item_on_ok" and isinstance(item, dict) and "text" in item else ""
+
+
 def kill_when(pair: Pair, playbook: str, seen: Callable[[dict[str, Any]], bool]) -> Outcome:
     """Run a playbook and SIGKILL its whole process tree at the first event that `seen` accepts."""
     killed: list[int] = []
@@ -75,8 +81,7 @@ def test_a_killed_controller_is_finished_without_a_second_restart_of_prefill(pai
     """Done-when 4: SIGKILL between prefill and decode; the next run of either playbook finishes the job."""
 
     def prefill_gated(event: dict[str, Any]) -> bool:
-        item = (event.get("event_data") or {}).get("res", {}).get("item") or {}
-        return event["event"] == "runner_item_on_ok" and item.get("action") == "gate" and item.get("instance") == "prefill0"
+        return done_step(event) == "gate prefill0 until working"
 
     before = pair.pids()
     assert kill_when(pair, "restart-pd.yml", prefill_gated).rc != 0
@@ -157,9 +162,8 @@ def test_a_lost_connection_during_a_gate_is_waited_out(pair: Pair) -> None:
     cut: list[str] = []
 
     def handler(event: dict[str, Any]) -> bool:
-        item = (event.get("event_data") or {}).get("res", {}).get("item") or {}
-        if not cut and event["event"] == "runner_item_on_ok" and item.get("action") == "start":
-            cut.append(item["instance"])
+        if not cut and done_step(event) == "start prefill0":
+            cut.append("prefill0")
             pair.machine.exec("(sleep 3; pkill -KILL -f '^sshd: root@') >/dev/null 2>&1 &", check=False)
         return True
 

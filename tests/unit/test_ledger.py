@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import multiprocessing
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
@@ -63,15 +64,24 @@ def _append_many(path: Path, who: int) -> None:
         ledger.append("note", {"who": who, "n": n, "padding": "x" * 500}, path)
 
 
+def _append_when(path: Path, told: Event) -> None:
+    told.wait(5)
+    ledger.append("note", {"n": 2}, path)
+
+
 def test_a_second_writer_waits_until_the_first_is_done(path: Path) -> None:
+    """The second process is there before the first locks, or it would inherit the lock."""
     ledger.append("note", {"n": 1}, path)
-    second = multiprocessing.get_context("fork").Process(target=ledger.append, args=("note", {"n": 2}, path))
+    fork = multiprocessing.get_context("fork")
+    told = fork.Event()
+    second = fork.Process(target=_append_when, args=(path, told))
+    second.start()
     with path.open("r+b") as first:
         fcntl.flock(first, fcntl.LOCK_EX)
-        second.start()
+        told.set()
         second.join(0.2)
         assert len(ledger.read(path)) == 1
-    second.join()
+    second.join(5)
     assert len(ledger.read(path)) == 2
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from dataclasses import replace
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import pytest
@@ -107,22 +108,26 @@ def test_after_a_reboot_the_holder_that_comes_back_is_not_gone(path: Path) -> No
     assert not lock.is_gone(held, lock.boot_id(), lock.boottime())
 
 
-def _take(path: Path, run: str) -> None:
+def _take(path: Path, told: Event) -> None:
+    told.wait(5)
     with lock.exclusive(path):
-        asked = lock.new(run, "me", "race", "now")
+        asked = lock.new("second", "me", "race", "now")
         if lock.decide(lock.read(path), asked, asked.boot, asked.renewed, frozenset()) == "take":
             lock.write(asked, path)
 
 
 def test_two_that_look_at_once_do_not_both_take_it(path: Path) -> None:
     """The second one looks only after the first has written what it decided."""
-    second = multiprocessing.get_context("fork").Process(target=_take, args=(path, "second"))
+    fork = multiprocessing.get_context("fork")
+    told = fork.Event()
+    second = fork.Process(target=_take, args=(path, told))
+    second.start()
     with lock.exclusive(path):
         assert lock.read(path) is None
-        second.start()
+        told.set()
         second.join(0.2)
         lock.write(replace(HELD, run="first", boot=lock.boot_id(), renewed=lock.boottime()), path)
-    second.join()
+    second.join(5)
     held = lock.read(path)
     assert held is not None
     assert held.run == "first"

@@ -26,7 +26,7 @@ from pathlib import Path
 
 RECORD = "release.json"
 # What an engine's three processes import first. Doing so once here proves that it can be done, and leaves the bytecode:
-# engines run without the right to write it, and would compile 5600 files anew at every start, 20 s of CPU a process.
+# engines run without the right to write it, and would compile 5600 files at every start: 82 s of CPU instead of 39.
 ENGINE_IMPORTS = (
     "sglang.srt.entrypoints.http_server",
     "sglang.srt.managers.scheduler",
