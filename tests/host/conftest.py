@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -11,20 +10,8 @@ import pytest
 import lab
 from lab.pytest_plugin import MachineFactory
 from tests.support import double
+from tests.support.pairs import Pair, serving
 from tests.support.project import Project
-
-
-@dataclass(frozen=True)
-class Pair:
-    """The machine and the project of one test."""
-
-    machine: lab.Machine
-    project: Project
-
-    def pids(self) -> dict[str, str]:
-        """Instance -> MainPID, as systemd tells it."""
-        units = {"prefill0": "sglang-engine@prefill0", "decode0": "sglang-engine@decode0", "router0": "sglang-router@router0"}
-        return {name: self.machine.exec(["systemctl", "show", "-P", "MainPID", unit]).stdout.strip() for name, unit in units.items()}
 
 
 @pytest.fixture(scope="session")
@@ -37,5 +24,5 @@ def pair_image(tmp_path_factory: pytest.TempPathFactory) -> lab.Image:
 def pair(pair_image: lab.Image, machines: MachineFactory, tmp_path: Path) -> Iterator[Pair]:
     """A booted machine on which both doubles and the router serve."""
     machine = machines(image=pair_image)
-    double.serving(machine)
+    serving(machine)
     yield Pair(machine, Project(tmp_path, machine, double.VARIABLES))

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from lab.pytest_plugin import MachineFactory
-from tests.host.conftest import Pair
 from tests.support import double
+from tests.support.pairs import Pair, serving
 from tests.support.project import Project, ledger
 
 pytestmark = pytest.mark.host
@@ -57,7 +57,7 @@ def test_check_on_a_bare_machine_completes_and_touches_nothing(machines: Machine
 def test_the_pair_comes_back_from_a_reboot_by_itself(pair: Pair) -> None:
     """Units are enabled, and verify agrees without anybody having run a playbook."""
     pair.machine.reboot()
-    double.serving(pair.machine)
+    serving(pair.machine)
     done = pair.project.play("verify.yml").ok()
     (told,) = done.results("Climb every rung of every instance")
     assert [row["state"] for row in told["rows"]] == ["READY"] * 3

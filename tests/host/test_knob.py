@@ -2,34 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-from tests.host.conftest import Pair
+from tests.support.pairs import Pair
 from tests.support.project import ledger
 
 pytestmark = pytest.mark.host
 KNOB = "SGLANG_SM120_MMA_TARGET_CTAS"
-
-
-def environs(pair: Pair, unit: str) -> list[dict[str, str]]:
-    """The environment of every process of a unit, read straight from /proc."""
-    read = f"""
-import json, pathlib, subprocess
-cgroup = subprocess.run(["systemctl", "show", "-P", "ControlGroup", "{unit}"], capture_output=True, text=True).stdout.strip()
-found = []
-for proc in pathlib.Path("/proc").glob("[0-9]*"):
-    try:
-        if any(line.endswith(cgroup) for line in (proc / "cgroup").read_text().splitlines()):
-            found.append(dict(p.split("=", 1) for p in (proc / "environ").read_text().split(chr(0)) if "=" in p))
-    except FileNotFoundError:
-        pass
-print(json.dumps(found))
-"""
-    found: list[dict[str, str]] = json.loads(pair.machine.exec(["python3", "-c", read]).stdout)
-    assert found, f"{unit} has no process"
-    return found
 
 
 def test_check_shows_the_line_and_restarts_nothing(pair: Pair) -> None:
@@ -49,7 +28,7 @@ def test_check_shows_the_line_and_restarts_nothing(pair: Pair) -> None:
 def test_toggle_co_restarts_in_order_and_reaches_every_process(pair: Pair) -> None:
     """Done-when 3, second half: once each, in order, gated; in every process of decode, in none of the others."""
     before = pair.pids()
-    (first,) = pair.machine.exec(["ls", "/etc/sglang-pd/generations"]).stdout.split()
+    first = pair.generation()
     mark = len(ledger(pair.machine))
     pair.project.knob("decode.yml", "engine_env", KNOB, "256")
     pair.project.play("site.yml").ok()
@@ -63,21 +42,17 @@ def test_toggle_co_restarts_in_order_and_reaches_every_process(pair: Pair) -> No
         ("stop", "decode0"), ("start", "decode0"), ("gate", "decode0"),
         ("start", "router0"), ("gate", "router0"),
     ]  # fmt: skip
-    assert {env.get(KNOB) for env in environs(pair, "sglang-engine@decode0")} == {"256"}
-    for unit in ("sglang-engine@prefill0", "sglang-router@router0"):
-        assert all(KNOB not in env for env in environs(pair, unit))
-    new = pair.machine.exec(["readlink", "/etc/sglang-pd/current"]).stdout.strip().rpartition("/")[2]
-    compare = f"cd /etc/sglang-pd/generations && diff -r -x manifest.json -x generation.env {first} {new}"
-    told = pair.machine.exec(compare, check=False).stdout.splitlines()
-    assert [line for line in told if line[:1] in "<>"] == [f"< {KNOB}=512", f"> {KNOB}=256"]
+    assert {env.get(KNOB) for env in pair.environs("decode0")} == {"256"}
+    assert all(KNOB not in env for name in ("prefill0", "router0") for env in pair.environs(name))
+    assert pair.changed_lines(first, pair.generation()) == [f"< {KNOB}=512", f"> {KNOB}=256"]
 
 
 def test_toggle_back_is_the_earlier_generation(pair: Pair) -> None:
     """Same files, same nonce, same id: going back is not something new. It still must pass its gates."""
-    first = pair.machine.exec(["readlink", "/etc/sglang-pd/current"]).stdout
+    first = pair.generation()
     pair.project.knob("decode.yml", "engine_env", KNOB, "256")
     pair.project.play("site.yml").ok()
     pair.project.knob("decode.yml", "engine_env", KNOB, "512")
     pair.project.play("site.yml").ok()
-    assert pair.machine.exec(["readlink", "/etc/sglang-pd/current"]).stdout == first
-    assert {env.get(KNOB) for env in environs(pair, "sglang-engine@decode0")} == {"512"}
+    assert pair.generation() == first
+    assert {env.get(KNOB) for env in pair.environs("decode0")} == {"512"}

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.host.conftest import Pair
 from tests.support import double
+from tests.support.pairs import Pair
 from tests.support.project import Outcome, ledger
 
 pytestmark = pytest.mark.host
@@ -130,7 +130,7 @@ def test_health_200_without_a_token_never_passes(pair: Pair) -> None:
     done = pair.project.play("restart-pd.yml", pd_start_deadline=12)
     assert done.rc != 0
     assert "0 tokens (200 without a token proves nothing)" in "\n".join(done.failures())
-    assert pair.machine.exec("curl -s -o /dev/null -w '%{http_code}' http://127.0.0.1:30000/health").stdout == "200"
+    assert pair.status("http://127.0.0.1:30000/health") == 200
 
 
 def test_the_wedge_is_caught_by_the_request_through_the_router(pair: Pair) -> None:

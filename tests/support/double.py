@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 import lab
-from tests.support.project import ROOT, Project
+from tests.support.pairs import digest
+from tests.support.project import Project
 
 IMAGE = "pair-on-doubles"
 VARIABLES: dict[str, Any] = {
@@ -25,28 +25,9 @@ VARIABLES: dict[str, Any] = {
     "pd_stop_deadline": 40,
     "pd_request_timeout": 8,
 }
-AWAIT_READY = """
-import time, urllib.request
-while True:
-    try:
-        urllib.request.urlopen("http://127.0.0.1:30002/readiness", timeout=2)
-        break
-    except OSError:
-        time.sleep(0.1)
-"""
 QUICK = {"drain_poll_s": 0.2}
 MADE_FROM = ("roles", "requirements", "group_vars", "tests/fakes/double", "module_utils/pd/generation.py", "module_utils/pd/members.py")
 """What the machine's disk is made of. The playbooks and modules that a test runs come from its scratch project, always as they are now."""
-
-
-def digest() -> str:
-    """Of everything the image is made from: a change of any of it makes another image."""
-    found = hashlib.sha256(json.dumps(VARIABLES, sort_keys=True).encode())
-    for place in MADE_FROM:
-        for file in sorted((ROOT / place).rglob("*") if (ROOT / place).is_dir() else [ROOT / place]):
-            if file.is_file() and "__pycache__" not in file.parts:
-                found.update(str(file.relative_to(ROOT)).encode() + b"\0" + file.read_bytes())
-    return found.hexdigest()
 
 
 def image(folder: Path) -> lab.Image:
@@ -59,7 +40,7 @@ def image(folder: Path) -> lab.Image:
         machine.exec("cat > /etc/tmpfiles.d/pd-double.conf && systemd-tmpfiles --create pd-double.conf", stdin=quick)
         Project(folder, machine, VARIABLES).play("site.yml").ok()
 
-    return lab.ensure_image(IMAGE, digest(), make)
+    return lab.ensure_image(IMAGE, digest(MADE_FROM, VARIABLES), make)
 
 
 def script(machine: lab.Machine, instance: str, **faults: Any) -> None:
@@ -67,7 +48,3 @@ def script(machine: lab.Machine, instance: str, **faults: Any) -> None:
     where = f"/run/pd-double/{instance}.json"
     machine.exec(f"cat > {where}.new && chmod 644 {where}.new && mv {where}.new {where}", stdin=json.dumps({**QUICK, **faults}))
 
-
-def serving(machine: lab.Machine) -> None:
-    """Wait until the router has both workers, as after a boot."""
-    machine.exec(["python3", "-c", AWAIT_READY], timeout=60)

@@ -69,6 +69,11 @@ class Pair:
         answer: dict[str, Any] = json.loads(self.machine.exec(asked, timeout=90).stdout)
         return answer
 
+    def status(self, url: str) -> int:
+        """The HTTP status of a GET made on the machine."""
+        code = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], timeout=30).status)"
+        return int(self.machine.exec(["python3", "-c", code, url]).stdout)
+
     def generation(self) -> str:
         """What `current` points to."""
         return self.machine.exec(["readlink", "/etc/sglang-pd/current"]).stdout.strip().rpartition("/")[2]

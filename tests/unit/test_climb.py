@@ -98,6 +98,21 @@ def test_a_wait_looks_again_until_it_is_ready(engine: tuple[Engine, Placed]) -> 
     assert climb.wait(climber, 50.0, clock).state == "READY"
 
 
+def test_at_the_end_the_last_answer_is_told_and_not_that_the_next_is_out(
+    engine: tuple[Engine, Placed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, member = engine
+    answers = iter([{"status": 200, "body": {"text": ""}, "error": ""}, None, None])
+    monkeypatch.setattr(outstanding, "ask", lambda *_: next(answers))
+    climber = climb.Climber(member, "working", None, 5.0)
+    moments = iter([0.0, 1.0, 2.0, 3.0, 99.0])
+    verdict = climb.wait(climber, 50.0, lambda: next(moments))
+    assert climber.is_out
+    assert "200 without a token proves nothing" in verdict.why
+    moments = iter([0.0, 1.0, 99.0])
+    assert climb.wait(climber, 50.0, lambda: next(moments)).why == "its own generation has not answered yet"
+
+
 def test_a_prefill_is_asked_for_its_registered_ranks(engine: tuple[Engine, Placed]) -> None:
     double, member = engine
     port = int(member.url.rpartition(":")[2])

@@ -61,6 +61,7 @@ def said(verdict: Verdict) -> tuple[str, str]:
             {"active_state": "activating", "sub_state": "auto-restart"}, None, "WAIT", "auto-restart", id="not ours to judge"
         ),
         pytest.param({**AGAIN, "n_restarts": 1}, BASE, "DEAD", "MainPID 100 -> 200, NRestarts 0 -> 1", id="report 002, 020: it died"),
+        pytest.param({"n_restarts": 1}, BASE, "DEAD", "NRestarts 0 -> 1", id="systemd counted one more"),
         pytest.param(AGAIN, BASE, "DEAD", "MainPID 100 -> 200", id="restarted by hand behind the gate"),
         pytest.param(AGAIN, Baseline(0, 0, ""), "READY", "MainPID 200", id="there was no process when the gate opened"),
     ],

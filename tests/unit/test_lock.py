@@ -126,6 +126,7 @@ def test_two_that_look_at_once_do_not_both_take_it(path: Path) -> None:
         assert lock.read(path) is None
         told.set()
         second.join(0.2)
+        assert lock.read(path) is None
         lock.write(replace(HELD, run="first", boot=lock.boot_id(), renewed=lock.boottime()), path)
     second.join(5)
     held = lock.read(path)

@@ -128,6 +128,15 @@ def test_a_process_that_is_gone_or_a_zombie_has_none() -> None:
     assert observe.cmdline(child.pid) == ""
 
 
+def test_a_zombie_of_an_older_kernel_reads_as_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Newer ones say ESRCH, as above."""
+    (tmp_path / "5").mkdir()
+    (tmp_path / "5" / "environ").touch()
+    monkeypatch.setattr(observe, "PROC", tmp_path)
+    assert observe.environ(5) is None
+    assert observe.ranks([5], ["A"]) == ()
+
+
 def test_a_process_whose_environment_was_overwritten_is_seen_without_its_knobs() -> None:
     """It is alive, so it may not be passed over as if it had been proven."""
     with process({"A": "1", "PD_GENERATION": "g"}, ZEROED) as pid:
