@@ -35,10 +35,7 @@ def phase(lines: Iterable[str]) -> str:
 
 def redact(lines: Iterable[str], secrets: Iterable[str]) -> list[str]:
     """The lines with every secret value replaced: SGLang itself logs its api keys (facts 2.6)."""
-    known = [secret for secret in secrets if secret]
-    found = []
-    for line in lines:
-        for secret in known:
-            line = line.replace(secret, "<secret>")  # noqa: PLW2901
-        found.append(line)
-    return found
+    # the longest first: where one begins with another, the rest of it must not be left over; a log shows quotes and backslashes escaped
+    known = sorted({form for secret in secrets if secret for form in (secret, repr(secret)[1:-1])}, key=len, reverse=True)
+    pattern = re.compile("|".join(map(re.escape, known)) or "$^")
+    return [pattern.sub("<secret>", line) for line in lines]

@@ -36,8 +36,12 @@ def look(router: Placed, engines: Sequence[Placed], key: str | None, timeout: fl
     replies = [_request(router.url, model, f"{nonce} Say yes.", 4, stream=False, timeout=timeout, key=key)]
     if not replies[0].trouble():
         replies.append(_request(router.url, model, f"{nonce} {_chunks(engines)}", 16, stream=True, timeout=timeout, key=key))
-    moved = {e.name: max(0.0, counter(e, key) - before[e.name]) for e in engines}
+    moved = {e.name: _advance(before[e.name], counter(e, key)) for e in engines}
     return Serving(serving.readiness, serving.workers, serving.circuits, tuple(replies), moved)
+
+
+def _advance(before: float | None, after: float | None) -> float:
+    return 0.0 if before is None or after is None else max(0.0, after - before)
 
 
 def _chunks(engines: Sequence[Placed]) -> str:
@@ -51,10 +55,10 @@ def as_json(serving: Serving) -> dict[str, Any]:
     return asdict(serving)
 
 
-def counter(engine: Placed, key: str | None = None) -> float:
-    """The engine's own token counter; 0 when it cannot be read, so that it is then seen not to move."""
+def counter(engine: Placed, key: str | None = None) -> float | None:
+    """The engine's own token counter; None when it cannot be read: what was not seen before and after did not move."""
     told = http.ask(f"{engine.url}/metrics", timeout=3, key=key)
-    return metrics.total(told.body, COUNTER[engine.role]) if told.status == 200 else 0.0
+    return metrics.total(told.body, COUNTER[engine.role]) if told.status == 200 else None
 
 
 def _workers(body: Any) -> tuple[Mapping[str, Any], ...]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
+import inspect
+import io
+import json
 import sys
 from dataclasses import dataclass
 from functools import cache
@@ -11,7 +15,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pytest
 import yaml
+from ansible.module_utils.testing import patch_module_args
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = tuple(sorted(file.stem for file in (ROOT / "library").glob("*.py")))
@@ -59,3 +65,21 @@ def load(name: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def redirect(monkeypatch: pytest.MonkeyPatch, brain: ModuleType, old: Path, new: Path) -> None:
+    """Let every function of a file of the brain that has `old` as a default use `new`: a test's own directory."""
+    for made in vars(brain).values():
+        function = inspect.unwrap(made) if inspect.isfunction(made) else None
+        if function is not None and function.__defaults__ and old in function.__defaults__:
+            monkeypatch.setattr(function, "__defaults__", tuple(new if value == old else value for value in function.__defaults__))
+
+
+def run(name: str, /, *, check: bool = False, **args: Any) -> dict[str, Any]:
+    """Run one module in this process, as Ansible does in one of its own; its result."""
+    given = {"_ansible_check_mode": check, "_ansible_diff": True, "_ansible_remote_tmp": "/nonexistent", **args}
+    out = io.StringIO()
+    with patch_module_args(given), contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
+        documented(name).module.main()
+    told: dict[str, Any] = json.loads(out.getvalue())
+    return told

@@ -1,0 +1,114 @@
+"""sglang_instance: jobs are queued and never repeated; a run that lost its lock touches nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pd import generation, ledger, lock, node, observe
+
+from tests.module.loaded import documented, redirect, run
+
+GEN = "0f3c5a9be210"
+NEEDS = documented("sglang_instance").module.needs
+
+
+@pytest.mark.parametrize(
+    ("state", "active", "carries", "expected"),
+    [
+        ("observed", "active", "old", False),
+        ("started", "inactive", None, True),
+        ("started", "failed", None, True),
+        ("started", "absent", None, True),
+        ("started", "active", GEN, False),
+        ("started", "activating", GEN, False),
+        ("started", "active", "old", True),
+        ("started", "active", None, True),
+        ("started", "deactivating", GEN, True),
+        ("stopped", "active", GEN, True),
+        ("stopped", "activating", None, True),
+        ("stopped", "deactivating", None, True),
+        ("stopped", "inactive", None, False),
+        ("stopped", "failed", None, False),
+        ("stopped", "absent", None, False),
+    ],
+)
+def test_needs(state: str, active: str, carries: str | None, expected: bool) -> None:
+    assert NEEDS(state, {"active_state": active, "generation": carries}, GEN) is expected
+
+
+class Systemd:
+    """Answers `systemctl show`, and remembers what it was asked to do."""
+
+    def __init__(self) -> None:
+        self.active = "inactive"
+        self.enabled = "enabled"
+        self.invocation = 1
+        self.asked: list[list[str]] = []
+
+    def run(self, argv: list[str], timeout: float = 8.0) -> str:
+        assert timeout <= 30
+        if argv[1] == "show":
+            told = {"LoadState": "loaded", "ActiveState": self.active, "MainPID": "0", "InvocationID": str(self.invocation)}
+            told |= {"UnitFileState": self.enabled, "NRestarts": "0"}
+            return "".join(f"{key}={value}\n" for key, value in told.items())
+        self.asked.append(argv[1:])
+        if argv[1] == "start":
+            self.active, self.invocation = "active", 2
+        return ""
+
+
+@pytest.fixture
+def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Systemd:
+    systemd = Systemd()
+    monkeypatch.setattr(observe, "run", systemd.run)
+    redirect(monkeypatch, ledger, ledger.PATH, tmp_path / "ledger.jsonl")
+    redirect(monkeypatch, lock, lock.PATH, tmp_path / "lock")
+    redirect(monkeypatch, node, Path(generation.CURRENT), tmp_path / "current")
+    (tmp_path / "current").symlink_to(f"generations/{GEN}")
+    lock.write(lock.new("r1", "ada", "", ""))
+    return systemd
+
+
+def instance(state: str, *, check: bool = False, run_id: str = "r1") -> dict[str, Any]:
+    return run("sglang_instance", name="decode0", unit="u.service", state=state, run=run_id, check=check)
+
+
+def test_a_start_is_queued_and_recorded_with_the_process_it_made(systemd: Systemd) -> None:
+    told = instance("started")
+    assert told["changed"] is True
+    assert systemd.asked == [["reset-failed", "u.service"], ["start", "--no-block", "u.service"]]
+    (entry,) = ledger.read()
+    assert (entry["event"], entry["instance"], entry["run"], entry["generation"], entry["invocation"]) == ("start", "decode0", "r1", GEN, "2")
+    assert told["diff"] == {"before": "inactive\n", "after": "active\n"}
+
+
+def test_a_unit_that_would_not_come_back_after_a_reboot_is_enabled(systemd: Systemd) -> None:
+    systemd.enabled = "disabled"
+    instance("started")
+    assert [argv[0] for argv in systemd.asked] == ["daemon-reload", "enable", "reset-failed", "start"]
+
+
+def test_a_stop_is_queued_once(systemd: Systemd) -> None:
+    systemd.active = "active"
+    assert instance("stopped")["changed"] is True
+    systemd.active = "deactivating"
+    assert instance("stopped")["changed"] is True
+    assert systemd.asked == [["stop", "--no-block", "u.service"]]
+
+
+def test_check_mode_and_observing_queue_nothing(systemd: Systemd) -> None:
+    assert instance("started", check=True)["changed"] is True
+    assert instance("observed")["changed"] is False
+    assert systemd.asked == []
+    assert ledger.read() == []
+
+
+@pytest.mark.parametrize("state", ["started", "stopped"])
+def test_a_run_whose_lock_was_taken_over_touches_nothing(systemd: Systemd, state: str) -> None:
+    systemd.active = "active" if state == "stopped" else "inactive"
+    told = instance(state, run_id="r0")
+    assert told["failed"]
+    assert "held by ada" in told["msg"]
+    assert systemd.asked == []
