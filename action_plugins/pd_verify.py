@@ -24,4 +24,6 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         for line in show.table(told).splitlines():
             Display().display(line)
         wrong = [f"{f['instance']}: {f['text']}".removeprefix(": ") for f in told["findings"] if f["fails"]]
-        return {**result, **told, "failed": bool(wrong), **({"msg": "\n".join(wrong)} if wrong else {})}
+        if wrong:  # the table above has the rest; here is only what is wrong
+            return {**result, "changed": False, "failed": True, "msg": "\n".join(wrong), "findings": told["findings"]}
+        return {**result, **told}

@@ -11,6 +11,8 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from pd import patience
 
+CALL_SECONDS = 8.0
+"""How long one call may look: below the 10 s of the design, ssh's own round trip included."""
 STATE_OF = {"stop": "stopped", "start": "started"}
 
 
@@ -48,6 +50,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         args = self._task.args
         step = args["step"]
         baseline: dict[str, Any] | None = None
+        end = time.monotonic() + float(args["deadline"])
 
         def call() -> dict[str, Any]:
             nonlocal baseline
@@ -60,6 +63,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                 baseline=baseline,
                 started=step["started"],
                 request_timeout=args["request_timeout"],
+                seconds=max(0.5, min(CALL_SECONDS, end - time.monotonic())),
                 run=args["run"],
             )
             baseline = seen.get("baseline") or baseline

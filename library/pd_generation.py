@@ -76,7 +76,7 @@ unfinished:
 from typing import Any  # noqa: E402
 
 from ansible.module_utils.basic import AnsibleModule  # noqa: E402
-from ansible.module_utils.pd import ledger, machine, node, store  # noqa: E402
+from ansible.module_utils.pd import ledger, lock, machine, node, store  # noqa: E402
 
 SPEC: dict[str, Any] = {
     "state": {"type": "str", "choices": ["present", "observed", "written", "current", "good"], "default": "present"},
@@ -126,8 +126,10 @@ def main() -> None:
     try:
         if module.params["state"] == "observed":
             module.exit_json(changed=False, **observed(module.params["id"]))
+        if module.params["run"] and not module.check_mode:
+            lock.keep(module.params["run"])
         changed = True if module.check_mode else act(module.params)
-    except (OSError, LookupError, ValueError, node.NoGenerationError) as error:
+    except (OSError, LookupError, RuntimeError, ValueError, node.NoGenerationError) as error:
         module.fail_json(msg=f"generation {module.params['id']}: {error}")
     told = observed(module.params["id"])
     module.exit_json(changed=changed, **{key: told[key] for key in ("current", "good", "unfinished")})

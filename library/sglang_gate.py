@@ -129,8 +129,19 @@ def look(params: dict[str, Any]) -> dict[str, Any]:
         "usual": ledger.usual_seconds(ledger.read(), member.name),
         "phase": phases.phase(said),
         "running_for": round(time.monotonic() - unit.started_at, 3) if unit.started_at else 0.0,
-        **({"journal": said[-25:]} if verdict.state != "READY" else {}),
+        **({"journal": tails(member, said)} if verdict.state != "READY" else {}),
     }
+
+
+def tails(member: node.Placed, said: list[str]) -> list[str]:
+    """The end of its journal; a router that does not serve may have its reason in an engine's, so theirs come along."""
+    found = phases.readable(said)[-20:]
+    if not member.is_router:
+        return found
+    for engine in (m for m in node.everyone(member.generation) if not m.is_router):
+        lines = observe.journal(engine.unit, observe.unit(engine.unit).invocation, 100)
+        found += [f"{engine.name}: {line}" for line in phases.readable(phases.redact(lines, engine.secrets))[-12:]]
+    return found
 
 
 def started_by(params: dict[str, Any]) -> gates.Baseline | None:

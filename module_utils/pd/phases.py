@@ -33,6 +33,17 @@ def phase(lines: Iterable[str]) -> str:
     return found
 
 
+NOISE = re.compile(r'"GET /(ready|health|v1/loads|route|liveness|readiness|metrics|workers)\b[^"]*" 200')
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+LINE = 240
+
+
+def readable(lines: Iterable[str]) -> list[str]:
+    """A journal's lines for a person: our own probes left out, colours stripped, long lines cut."""
+    plain = (ANSI.sub("", line) for line in lines if not NOISE.search(line))
+    return [line if len(line) <= LINE else f"{line[:LINE]}..." for line in plain]
+
+
 def redact(lines: Iterable[str], secrets: Iterable[str]) -> list[str]:
     """The lines with every secret value replaced: SGLang itself logs its api keys (facts 2.6)."""
     # the longest first: where one begins with another, the rest of it must not be left over; a log shows quotes and backslashes escaped

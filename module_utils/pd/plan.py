@@ -55,12 +55,14 @@ def drift(seen: Seen, wanted: str, wanted_is_good: bool) -> str | None:
     if seen.generation is not None and seen.active_state in RUNNING:
         if seen.generation == wanted:
             return None
-        return f"runs generation {seen.generation}, wanted is {wanted}"
+        return f"runs {seen.generation}, wanted is {wanted}"
     if wanted_is_good and seen.active_state != "active":
         return None
     if wanted_is_good:
         return f"its process carries no generation, wanted is {wanted}"
-    return f"is {seen.active_state}, and generation {wanted} was never brought up"
+    if seen.active_state in RUNNING:
+        return f"is {seen.active_state} without a process (systemd starts it again after a crash); {wanted} was never proven"
+    return f"not running ({seen.active_state}); {wanted} was never proven"
 
 
 def plan(seen: Mapping[str, Seen], wanted: str, wanted_is_good: bool, engines: Sequence[str], routers: Sequence[str]) -> Plan:
@@ -93,12 +95,12 @@ def plan(seen: Mapping[str, Seen], wanted: str, wanted_is_good: bool, engines: S
 
 def _at_rest(seen: Seen, wanted: str) -> str:
     if seen.generation == wanted:
-        return f"runs generation {wanted} already"
-    return f"is {seen.active_state} under generation {wanted}, which was proven good: not drift but a fault (verify.yml tells)"
+        return f"runs {wanted} already"
+    return f"is {seen.active_state}: it died. site.yml does not start it behind your back, restart-pd.yml does"
 
 
 def told(made: Plan) -> list[str]:
     """The plan for a person: one line an instance with the reason, then the count."""
     width = max(map(len, made.reasons), default=0)
     lines = [f"  {name:<{width}}  {'restart' if name in made.restarts else 'stays  '}  {why}" for name, why in made.reasons.items()]
-    return [*lines, f"  {len(made.restarts)} restarts" + (f": {', '.join(made.restarts)}" if made.restarts else "")]
+    return [*lines, f"  {len(made.restarts)} restarts: {', '.join(made.restarts)}" if made.restarts else "  0 restarts"]

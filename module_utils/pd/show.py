@@ -14,7 +14,7 @@ def table(told: Mapping[str, Any], width: int = 150) -> str:
 
     out = Console(file=io.StringIO(), width=width, color_system=None)
     out.print(f"generation {told['generation']}")
-    grid = Table("instance", "unit", "since", "restarts", "rung reached", "load before", "tokens moved", "evidence")
+    grid = Table("instance", "unit", "since", "crashes", "rung reached", "load before", "tokens moved", "evidence")
     for row in told["rows"]:
         moved = "" if row["moved"] is None else f"+{row['moved']:.0f}"
         mark = row["reached"] if row["state"] == "READY" else f"{row['reached']} ({row['state']})"
@@ -26,6 +26,6 @@ def table(told: Mapping[str, Any], width: int = 150) -> str:
         knobs.add_row(row["knob"], *[row["cells"].get(name, "") for name in names])
     out.print(knobs)
     for finding in told["findings"]:
-        out.print(f"{'FAILS' if finding['fails'] else 'note '} {finding['instance']}: {finding['text']}", soft_wrap=True)
+        out.print(f"{'FAILS' if finding['fails'] else 'note '} {finding['instance'] or 'set'}: {finding['text']}", soft_wrap=True)
     text = out.file.getvalue() if isinstance(out.file, io.StringIO) else ""
     return text.rstrip()

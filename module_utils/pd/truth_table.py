@@ -125,9 +125,9 @@ def _cell(name: str, seen: Seen) -> str:
         return "no process" if value is None else f"{value} (rendered)"
     if value is None:
         having = [r for r in seen.ranks if name in r.has]
-        return f"NOT OURS, BUT THERE in {len(having)} of {len(seen.ranks)}" if having else f"- absent in all {len(seen.ranks)}"
+        return f"NOT OURS, BUT THERE in {len(having)} of {len(seen.ranks)}" if having else f"absent ({len(seen.ranks)})"
     having = [r for r in seen.ranks if r.has.get(name) == value]
     if len(having) == len(seen.ranks):
-        return f"{value} (ranks, all {len(having)})"
+        return f"{value} (ranks, {len(having)})"
     rung = "process" if any(r.pid == seen.unit.main_pid for r in having) else "rendered"
     return f"{value} ({rung}, {len(having)} of {len(seen.ranks)})"

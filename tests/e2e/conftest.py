@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import lab
 import pytest
 
+import lab
 from tests.support import pairs
 from tests.support.project import Project
 

@@ -71,6 +71,7 @@ def test_an_engine_that_dies_while_loading_fails_the_run(real: Pair) -> None:
 def test_the_cause_mended_the_same_playbook_finishes(real: Pair) -> None:
     """After two failed runs: one line taken back, one run, a pair that serves."""
     path = real.project.root / "group_vars" / "prefill.yml"
-    path.write_text("\n".join(line for line in path.read_text().splitlines() if "PD_LAB_FAULT" not in line).replace("engine_env:", "engine_env: {}") + "\n")
+    kept = [line for line in path.read_text().splitlines() if "PD_LAB_FAULT" not in line]
+    path.write_text("\n".join(kept).replace("engine_env:", "engine_env: {}") + "\n")
     real.project.play("site.yml").ok()
     assert "Paris" in real.ask("What is the capital of France?")["choices"][0]["message"]["content"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import lab
 import pytest
 
+import lab
 from tests.support import double
 from tests.support.pairs import Pair, serving
 from tests.support.project import Project

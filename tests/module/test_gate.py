@@ -30,6 +30,7 @@ def test_the_gate_is_for_the_process_that_this_run_started() -> None:
     start("r0", "decode0", 1)
     start("r1", "prefill0", 2)
     start("r1", "decode0", 3)
+    start("r1", "router0", 4)
     assert MODULE.started_by(PARAMS) == Baseline(3, 0, "i3")
     assert MODULE.started_by({**PARAMS, "run": "r2"}) is None
     assert MODULE.started_by({**PARAMS, "started": False}) is None

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import lab
-
 from tests.support.project import ROOT, Project
 
 UNITS = {"prefill0": "sglang-engine@prefill0", "decode0": "sglang-engine@decode0", "router0": "sglang-router@router0"}

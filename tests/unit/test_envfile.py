@@ -47,8 +47,8 @@ def test_any_text_is_read_as_systemd_reads_it(text: str) -> None:
     try:
         ours = envfile.parse(text)
     except envfile.EnvFileError as error:
-        # Versions of systemd differ here, so this one refuses it and the real one need not.
-        assert "ends in a backslash" in str(error) or load(text) is None
+        # Ours may be stricter, never laxer: versions of systemd differ on the backslash, and a noncharacter outside an assignment is let pass.
+        assert "ends in a backslash" in str(error) or "refuses the whole file" in str(error) or load(text) is None
     else:
         assert load(text) == ours
 

@@ -80,7 +80,7 @@ def test_what_does_not_change_the_id() -> None:
 
 
 NAMES = st.from_regex(r"SGLANG_[A-Z]{1,4}", fullmatch=True)
-VALUES = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=8)
+VALUES = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=8).filter(lambda value: value != "None")
 FLAGS = st.from_regex(r"[a-z]{1,4}(-[a-z]{1,4})?", fullmatch=True)
 FLAG_VALUES = st.booleans() | st.integers(-5, 5) | st.text("abc1", max_size=3) | st.lists(st.integers(0, 3), max_size=2)
 

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.parametrize(
     ("kind", "knows", "does_not"),
     [
-        ("prefill", {"engine_env", "engine_bootstrap_port", "pd_api_key", "model_name"}, {"router_env", "runtime_python"}),
+        ("prefill", {"engine_env", "engine_bootstrap_port", "pd_api_key", "model_name"}, {"router_env", "runtime_keep"}),
         ("decode", {"engine_env", "pd_api_key"}, {"router_env"}),
         ("router", {"router_env", "pd_stop_timeout"}, {"engine_env"}),
         ("node", {"node_packages", "runtime_python", "model_dir", "pd_api_key"}, {"engine_env", "router_env"}),
@@ -37,14 +37,14 @@ def node_vars(*files: str) -> dict[str, Any]:
 
 
 def test_the_real_host_and_the_lab_have_each_its_release() -> None:
-    real, lab = node_vars("nodes.yml"), node_vars("nodes.yml", "lab.yml")
+    real, lab = node_vars("all.yml", "nodes.yml"), node_vars("all.yml", "nodes.yml", "lab.yml")
     assert project.release_of(ROOT, real) == project.release_of(ROOT, dict(reversed(list(real.items()))))
     assert project.release_of(ROOT, real) != project.release_of(ROOT, lab)
 
 
 def test_a_lock_that_is_not_there_is_named() -> None:
     with pytest.raises(FileNotFoundError, match=r"requirements/nope\.lock"):
-        project.release_of(ROOT, {**node_vars("nodes.yml"), "runtime_engine_lock": "nope.lock"})
+        project.release_of(ROOT, {**node_vars("all.yml", "nodes.yml"), "runtime_engine_lock": "nope.lock"})
 
 
 class Tagged(str):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pd import gates_serving, serving
+from pd.gates_serving import Serving
 from pd.node import Placed
 
 from tests.unit.test_gates import GEN
@@ -24,6 +25,7 @@ class Trio:
         self.tokens = {"prefill0": 1000, "decode0": 500}
         self.step = {"prefill0": 40, "decode0": 20}
         self.unread: set[str] = set()
+        self.instead: tuple[int, bytes] | None = None
         self.asked: list[dict[str, Any]] = []
 
     def __call__(self, request: BaseHTTPRequestHandler, body: Any) -> tuple[int, bytes]:
@@ -46,6 +48,8 @@ class Trio:
         self.asked.append(body)
         self.tokens = {name: count + self.step[name] for name, count in self.tokens.items()}
         self.unread = set()
+        if self.instead is not None:
+            return self.instead
         choice = {"finish_reason": "length", "message": {"content": "Yes"}, "delta": {"content": "One"}}
         answer = json.dumps({"choices": [choice], "usage": {"completion_tokens": 4}}).encode()
         return 200, b"data: " + answer + b"\n\ndata: [DONE]\n\n" if body["stream"] else answer
@@ -64,7 +68,7 @@ def placed(trio: Trio, name: str, role: str) -> Placed:
     return Placed(name, role, f"{name}.service", url, None, url if role == "router" else None, {}, config, GEN)
 
 
-def look(trio: Trio, key: str | None = "s3cret") -> tuple[serving.Serving, str]:
+def look(trio: Trio, key: str | None = "s3cret") -> tuple[Serving, str]:
     engines = [placed(trio, "prefill0", "prefill"), placed(trio, "decode0", "decode")]
     seen = serving.look(placed(trio, "router0", "router"), engines, key, 5.0)
     return seen, gates_serving.judge(seen, 2).why
@@ -121,7 +125,7 @@ def test_an_engine_that_restarted_in_between_did_not_move_backwards(trio: Trio) 
 
 
 def test_after_a_small_request_that_failed_no_large_one_is_made(trio: Trio) -> None:
-    trio.complete = lambda body: (trio.asked.append(body), (503, b'{"error": "circuits open"}'))[1]  # type: ignore[method-assign]
+    trio.instead = (503, b'{"error": "circuits open"}')
     _, why = look(trio)
     assert "circuits open" in why
     assert len(trio.asked) == 1
@@ -129,5 +133,5 @@ def test_after_a_small_request_that_failed_no_large_one_is_made(trio: Trio) -> N
 
 @pytest.mark.parametrize("answer", [b"<html>", b""])
 def test_an_answer_that_is_no_json_is_told(trio: Trio, answer: bytes) -> None:
-    trio.complete = lambda _body: (200, answer)  # type: ignore[method-assign]
+    trio.instead = (200, answer)
     assert "JSONDecodeError" in look(trio)[1]

@@ -129,7 +129,7 @@ MAIN, RANK = Rank(100, "main", GEN, {"K": "512"}), Rank(101, "scheduler", GEN, {
 @pytest.mark.parametrize(
     ("ranks", "cell"),
     [
-        ((MAIN, RANK), "512 (ranks, all 2)"),
+        ((MAIN, RANK), "512 (ranks, 2)"),
         ((MAIN, replace(RANK, has={})), "512 (process, 1 of 2)"),
         ((MAIN, replace(RANK, has={"K": "511"})), "512 (process, 1 of 2)"),
         ((replace(MAIN, has={}), RANK), "512 (rendered, 1 of 2)"),
@@ -145,7 +145,7 @@ def test_a_knob_is_proven_up_to_a_rung(ranks: tuple[Rank, ...], cell: str) -> No
 @pytest.mark.parametrize(
     ("ranks", "cell"),
     [
-        (PREFILL.ranks, "- absent in all 2"),
+        (PREFILL.ranks, "absent (2)"),
         ((PREFILL.ranks[0], Rank(101, "scheduler", GEN, {"K": "512"})), "NOT OURS, BUT THERE in 1 of 2"),
         ((), "no process"),
     ],

@@ -13,6 +13,8 @@ from pathlib import Path
 
 def main(target: Path, lock: Path, done: Path) -> None:
     """A venv of another lock is replaced whole, so nothing of it is left over."""
+    if sys.version_info < (3, 11):  # noqa: UP036  it runs under whatever the operator names
+        sys.exit(f"{sys.executable} is Python {sys.version.split()[0]}; 3.11 or newer is needed: set runtime_python in group_vars/all.yml")
     shutil.rmtree(target, ignore_errors=True)
     sys.stdout.write(f"making {target}\n")
     sys.stdout.flush()

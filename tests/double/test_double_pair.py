@@ -13,7 +13,7 @@ import pytest
 
 from tests.fakes import doubles
 from tests.fakes.doubles import PLAIN, until
-from tests.unit.double.asking import alive, chat, children, events, idle
+from tests.double.asking import alive, chat, children, events, idle
 
 
 @pytest.mark.host

@@ -8,7 +8,7 @@ import pytest
 
 from tests.fakes import doubles
 from tests.fakes.doubles import PLAIN, Double
-from tests.unit.double.asking import ADMIN, KEY, LOCAL, Doubles, both, chat
+from tests.double.asking import ADMIN, KEY, LOCAL, Doubles, both, chat
 
 
 def keys(value: Any, prefix: str = "") -> set[str]:

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from tests.fakes.doubles import PLAIN, until
-from tests.unit.double.asking import FAST_HEALTH, LOCAL, Doubles, alive, chat, children
+from tests.double.asking import FAST_HEALTH, LOCAL, Doubles, alive, chat, children
 
 
 def test_loading_refuses_the_port_while_the_bootstrap_server_answers(engines: Doubles) -> None:

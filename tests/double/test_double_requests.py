@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from tests.fakes.doubles import until
-from tests.unit.double.asking import ADMIN, FAST_HEALTH, LOCAL, Doubles, both, chat, events, idle
+from tests.double.asking import ADMIN, FAST_HEALTH, LOCAL, Doubles, both, chat, events, idle
 
 
 def test_direct_request_needs_a_room_or_the_fake_host(engines: Doubles) -> None:

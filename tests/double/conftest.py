@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.fakes import doubles
-from tests.unit.double.asking import KEY, Doubles
+from tests.double.asking import KEY, Doubles
 
 
 @pytest.fixture(scope="session")
