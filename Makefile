@@ -9,7 +9,7 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; 
 BIN := .venv/bin
 UVFLAGS := --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet
 
-.PHONY: help lab lab-down test test-all lint lock
+.PHONY: help venv lab lab-down test test-all lint lock
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -24,6 +24,8 @@ help: ## this list
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@
 
+venv: .venv/done ## the controller's venv, for running playbooks by hand
+
 lab: .venv/done ## a real systemd machine in a box, the real engine on its CPU, a question answered through the pair
 	@$(BIN)/python -m lab.tour
 
@@ -36,12 +38,14 @@ lint: .venv/done ## ruff, mypy --strict, yamllint, ansible-lint: no skip lists
 	$(BIN)/yamllint --strict .
 	$(BIN)/ansible-lint --offline --strict
 
-test: .venv/done lint ## everything CI runs
+test: .venv/done lint ## everything CI runs: lint, unit, module, style, render, lab, host (doubles), e2e (real engines)
 	$(BIN)/pytest -q -n 2 tests/unit tests/module tests/style
+	$(BIN)/pytest -q tests/double tests/render
 	$(BIN)/pytest -q -n 2 --dist worksteal tests/lab tests/host
-	$(BIN)/pytest -q tests/render tests/e2e
+	$(BIN)/pytest -q tests/e2e
 
-test-all: test ## and what takes too long for CI
+test-all: test ## and what takes too long for CI: nothing yet
 
 lock: .venv/done ## resolve every lock file anew from its .in file
-	for name in bootstrap dev ops router double; do $(BIN)/uv pip compile $(UVFLAGS) requirements/$$name.in -o requirements/$$name.lock; done
+	cd requirements && for name in bootstrap dev ops router double; do ../$(BIN)/uv pip compile $(UVFLAGS) $$name.in -o $$name.lock; done
+	cd requirements && for name in engine-cuda engine-cpu; do ../$(BIN)/uv pip compile $(UVFLAGS) --excludes $$name.excludes $$name.in -o $$name.lock; done

@@ -8,6 +8,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 from pd import project, rules_machine
+from pd.spec import instance_args
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
@@ -28,5 +29,11 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                 "where": spec.where(engine, "model_name"),
             },
             "release": project.release_of(root, told),
+            "device": engine.vars["engine_device"],
+            "flags": [
+                {"flag": flag, "value": str(value), "where": spec.where_arg(one, flag)}
+                for one in spec.engines
+                for flag, value in instance_args(one).items()
+            ],
         }
         return {**result, **self._execute_module(module_args=asked, task_vars=told)}

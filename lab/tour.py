@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
+import tempfile
 import time
-from pathlib import Path
 
+import ansible_runner
 from rich.console import Console
 from rich.panel import Panel
 
@@ -33,6 +32,15 @@ the ledger    .venv/bin/python -m lab shell -- tail -20 /var/lib/sglang-pd/ledge
 done          make lab-down"""
 
 
+def converge() -> int:
+    """Run site.yml against the lab machine, its output shown as it comes; the exit status."""
+    with tempfile.TemporaryDirectory() as private:
+        told = {"project_dir": str(REPO), "playbook": "site.yml", "inventory": str(REPO / "inventory" / "lab.yml")}
+        color = {"ANSIBLE_FORCE_COLOR": "1"} if sys.stdout.isatty() else {"ANSIBLE_NOCOLOR": "1"}
+        runner = ansible_runner.run(private_data_dir=private, envvars={"ANSIBLE_CONFIG": str(REPO / "ansible.cfg"), **color}, **told)
+        return int(runner.rc)
+
+
 def main() -> int:
     """Boot, converge, ask, tell."""
     console = Console()
@@ -43,12 +51,8 @@ def main() -> int:
         console.print(f"[red]{error}[/]")
         return 1
     console.print(f"[bold]site.yml[/] on {machine.name} ({machine.address})", highlight=False)
-    playbook = [str(Path(sys.executable).with_name("ansible-playbook")), "-i", "inventory/lab.yml", "site.yml"]
-    done = subprocess.run(
-        playbook, cwd=REPO, env={**os.environ, "ANSIBLE_FORCE_COLOR": "1" if console.is_terminal else "0"}, check=False
-    )
-    if done.returncode:
-        return done.returncode
+    if converge() != 0:
+        return 1
     asked = time.monotonic()
     answer = json.loads(machine.exec(["python3", "-c", ASK, QUESTION]).stdout)["choices"][0]["message"]["content"]
     console.print(

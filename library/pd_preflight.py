@@ -7,7 +7,8 @@ DOCUMENTATION = r"""
 module: pd_preflight
 short_description: Find what would make a restart fail, while everything still runs
 description:
-  - The model directory, the release, ports inside the kernel's ephemeral range, ports held by somebody else.
+  - The model directory, the release, ports inside the kernel's ephemeral range, ports held by somebody else, flags that the
+    release's SGLang does not have, the lab's stand-ins on a machine with GPUs.
   - All problems are reported at once. Nothing is changed.
 options:
   ports:
@@ -23,6 +24,15 @@ options:
     description: The release that must be there, whole.
     type: str
     required: true
+  flags:
+    description: Flags of the engines that are the user's (C(flag), C(value), C(where)), made by the action plugin.
+    type: list
+    elements: dict
+    default: []
+  device:
+    description: What the engines compute on; C(cuda) refuses a release with the lab's stand-ins.
+    type: str
+    default: cuda
 attributes:
   check_mode:
     support: full
@@ -56,6 +66,8 @@ SPEC: dict[str, Any] = {
     "ports": {"type": "list", "elements": "dict", "default": []},
     "model": {"type": "dict", "required": True},
     "release": {"type": "str", "required": True},
+    "flags": {"type": "list", "elements": "dict", "default": []},
+    "device": {"type": "str", "default": "cuda"},
 }
 
 
@@ -68,6 +80,9 @@ def problems(params: dict[str, Any], check: bool) -> list[Problem]:
         found += preflight.model(Path(params["model"]["path"]), params["model"]["where"])
     if not check:
         found += preflight.release(params["release"])
+    found += preflight.flags(params["flags"], params["release"])
+    if params["device"] == "cuda":
+        found += preflight.stand_ins(params["release"])
     return found
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
+import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from .members import RELEASES
@@ -11,6 +13,7 @@ from .observe import PROC, cmdline
 from .ports import Port
 from .problem import Problem
 
+STAND_INS = "pdstack-lab-standins"
 LISTEN = "0A"
 OURS = ("sglang-engine@", "sglang-router@")
 
@@ -34,6 +37,34 @@ def release(release_id: str, root: Path = Path(RELEASES)) -> list[Problem]:
     if marker.is_file():
         return []
     return [Problem(str(marker), "release", "missing: the release was never finished, or was pruned", "run site.yml, its `runtime` role makes it")]
+
+
+def flags(asked: Iterable[Mapping[str, str]], release_id: str, root: Path = Path(RELEASES)) -> list[Problem]:
+    """Flags that this release's SGLang does not know, and values that are none of a flag's choices.
+
+    The release wrote its parser's flags when it was built; one without that list is not judged. `asked`: flag, value, where.
+    """
+    path = root / release_id / "flags.json"
+    known: dict[str, list[str] | None] = json.loads(path.read_text()) if path.is_file() else {}
+    found = []
+    for one in asked if known else ():
+        flag, value = one["flag"], one["value"]
+        choices = known.get(flag)
+        if flag not in known:
+            near = difflib.get_close_matches(flag, known, 1)
+            found.append(Problem(one["where"], flag, "a flag that this SGLang does not have", near[0] if near else "leave the line out"))
+        elif choices and value not in choices:
+            found.append(Problem(one["where"], flag, value, " or ".join(choices)))
+    return found
+
+
+def stand_ins(release_id: str, root: Path = Path(RELEASES)) -> list[Problem]:
+    """The lab's CPU stand-ins in the release of a machine that computes on GPUs: its kernels would be missing."""
+    path = root / release_id / "release.json"
+    packages = json.loads(path.read_text()).get("packages", {}).get("engine", {}) if path.is_file() else {}
+    if STAND_INS not in packages:
+        return []
+    return [Problem(str(path), "engine_device", f"cuda, and the release contains {STAND_INS}", "a release without it: runtime_packages")]
 
 
 def strangers(ports: Iterable[Port]) -> list[Problem]:

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.fakes import doubles
 from tests.double.asking import KEY, Doubles
+from tests.fakes import doubles
 
 
 @pytest.fixture(scope="session")

@@ -11,9 +11,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.double.asking import alive, chat, children, events, idle
 from tests.fakes import doubles
 from tests.fakes.doubles import PLAIN, until
-from tests.double.asking import alive, chat, children, events, idle
 
 
 @pytest.mark.host

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from tests.double.asking import ADMIN, KEY, LOCAL, Doubles, both, chat
 from tests.fakes import doubles
 from tests.fakes.doubles import PLAIN, Double
-from tests.double.asking import ADMIN, KEY, LOCAL, Doubles, both, chat
 
 
 def keys(value: Any, prefix: str = "") -> set[str]:

@@ -6,8 +6,8 @@ import functools
 import httpx
 import pytest
 
-from tests.fakes.doubles import until
 from tests.double.asking import ADMIN, FAST_HEALTH, LOCAL, Doubles, both, chat, events, idle
+from tests.fakes.doubles import until
 
 
 def test_direct_request_needs_a_room_or_the_fake_host(engines: Doubles) -> None:

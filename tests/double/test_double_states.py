@@ -9,8 +9,8 @@ import signal
 import time
 from pathlib import Path
 
-from tests.fakes.doubles import PLAIN, until
 from tests.double.asking import FAST_HEALTH, LOCAL, Doubles, alive, chat, children
+from tests.fakes.doubles import PLAIN, until
 
 
 def test_loading_refuses_the_port_while_the_bootstrap_server_answers(engines: Doubles) -> None:

@@ -39,7 +39,7 @@ def test_from_written_to_good(etc: Path) -> None:
     told = run("pd_generation", state="current", id=made)
     assert (told["changed"], told["current"], told["good"]) == (True, made, False)
     assert run("pd_generation", state="current", id=made)["changed"] is False
-    told = run("pd_generation", state="good", id=made, run="r1", rungs={"decode0": "working"})
+    told = run("pd_generation", state="good", id=made, rungs={"decode0": "working"})
     assert (told["changed"], told["good"]) == (True, True)
     assert ledger.proved_rungs(ledger.read(), made) == {"decode0": "working"}
     assert (etc / "current" / "decode0" / "env").exists()

@@ -91,7 +91,7 @@ def group_vars_are_declared(project: Project) -> Iterator[str]:
     """Argument specs never see a misspelt top-level name; here it is seen."""
     declared = {name for path in project.root.glob("roles/*") for name in _options(project, path.name)}
     for path in project.glob("group_vars/*.yml"):
-        for name in set(project.yaml(path) or {}) - declared:
+        for name in (name for name in set(project.yaml(path) or {}) - declared if not name.startswith("ansible_")):
             yield f"{project.named(path)}: {name} is declared by no role"
 
 

@@ -56,7 +56,7 @@ def test_up_to_the_rung_that_was_asked_for(engine: tuple[Engine, Placed]) -> Non
     _, member = engine
     assert look(member, "alive")[:2] == ("READY", "alive")
     assert look(member, "listening")[:2] == ("READY", "listening")
-    assert look(member, "working", 3.0)[:2] == ("READY", "working")
+    assert look(member, "working", 2.0)[:2] == ("READY", "working")
 
 
 def test_a_lower_rung_that_fails_ends_the_climb(engine: tuple[Engine, Placed]) -> None:
@@ -72,7 +72,7 @@ def test_a_lower_rung_that_fails_ends_the_climb(engine: tuple[Engine, Placed]) -
 def test_report_025_green_health_is_not_a_token(engine: tuple[Engine, Placed]) -> None:
     double, member = engine
     double.answers["/generate"] = (200, b'{"text": "", "meta_info": {"completion_tokens": 0}}')
-    state, reached, why = look(member, seconds=1.0)
+    state, reached, why = look(member, seconds=0.4)
     assert (state, reached) == ("WAIT", "listening")
     assert "200 without a token proves nothing" in why
 
@@ -80,7 +80,7 @@ def test_report_025_green_health_is_not_a_token(engine: tuple[Engine, Placed]) -
 def test_a_scheduler_that_hangs_is_seen_by_its_load_report(engine: tuple[Engine, Placed]) -> None:
     double, member = engine
     double.stamp = time.time() - 300
-    assert "the scheduler may hang" in look(member, seconds=1.0)[2]
+    assert "the scheduler may hang" in look(member, seconds=0.4)[2]
 
 
 def test_a_wait_looks_again_until_it_is_ready(engine: tuple[Engine, Placed]) -> None:

@@ -72,3 +72,29 @@ def test_a_release_without_its_last_file_is_half_made(tmp_path: Path) -> None:
 def test_the_kernels_port_range_can_be_read() -> None:
     low, high = map(int, preflight.sysctl("ip_local_port_range").split())
     assert low < high
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "found"),
+    [
+        ("tp-size", "4", None),
+        ("tp-sise", "4", "tp-size"),
+        ("kv-cache-dtype", "fp8_e4m3", None),
+        ("kv-cache-dtype", "fp9", "auto or fp8_e4m3"),
+    ],
+)
+def test_a_flag_is_checked_against_the_release(flag: str, value: str, found: str | None, tmp_path: Path) -> None:
+    """A misspelt flag ends SGLang with exit 2 (facts 1.2) after router and prefill were stopped; the release's own list is asked before."""
+    (tmp_path / "r1").mkdir()
+    (tmp_path / "r1" / "flags.json").write_text('{"tp-size": null, "kv-cache-dtype": ["auto", "fp8_e4m3"]}')
+    asked = [{"flag": flag, "value": value, "where": "group_vars/decode.yml:7"}]
+    assert [problem.fix for problem in preflight.flags(asked, "r1", tmp_path)] == ([found] if found else [])
+    assert preflight.flags(asked, "a release of before", tmp_path) == []
+
+
+def test_stand_ins_are_found_in_the_release(tmp_path: Path) -> None:
+    (tmp_path / "r1").mkdir()
+    (tmp_path / "r1" / "release.json").write_text('{"packages": {"engine": {"pdstack-lab-standins": "0.1.0"}}}')
+    (problem,) = preflight.stand_ins("r1", tmp_path)
+    assert "pdstack-lab-standins" in problem.found
+    assert preflight.stand_ins("another", tmp_path) == []

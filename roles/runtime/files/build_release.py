@@ -33,6 +33,17 @@ ENGINE_IMPORTS = (
     "sglang.srt.managers.detokenizer_manager",
     "nixl._api",
 )
+FLAGS = """
+import argparse, importlib.util, json
+if importlib.util.find_spec("sglang") and importlib.util.find_spec("sglang.srt"):
+    from sglang.srt.server_args import ServerArgs
+    parser = argparse.ArgumentParser()
+    ServerArgs.add_cli_args(parser)
+    print(json.dumps({
+        word.removeprefix("--"): [str(choice) for choice in action.choices] if action.choices else None
+        for action in parser._actions for word in action.option_strings if word.startswith("--")
+    }))
+"""
 ROUTER_IMPORTS = ("sglang_router.launch_router", "yaml")
 
 
@@ -125,11 +136,18 @@ class Builder:
         listed = json.loads(self.run(self.args.uv, "pip", "list", "--quiet", "--format", "json", "--python", python))
         return {package["name"]: package["version"] for package in listed}
 
+    def flags(self, python: Path) -> None:
+        """Write flags.json: every flag of this release's SGLang with its choices, so that a misspelt one is found before a stop."""
+        told = self.run(python, "-W", "ignore", "-c", FLAGS).strip().splitlines()
+        if told:
+            (self.where / "flags.json").write_text(told[-1] + "\n")
+
     def build(self) -> dict[str, object]:
         """Make both venvs; return what `release.json` is to say."""
         start = time.monotonic()
         engine = self.venv("engine", self.args.engine_lock)
         self.add(engine, self.args.package)
+        self.flags(engine)
         router = self.venv("router", self.args.router_lock)
         packages = {
             "engine": self.check("engine", engine, tuple(self.args.engine_import or ENGINE_IMPORTS)),
