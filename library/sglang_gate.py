@@ -135,7 +135,7 @@ def look(params: dict[str, Any]) -> dict[str, Any]:
 
 def tails(member: node.Placed, said: list[str]) -> list[str]:
     """The end of its journal; a router that does not serve may have its reason in an engine's, so theirs come along."""
-    found = phases.readable(said)[-20:]
+    found: list[str] = phases.readable(said)[-20:]
     if not member.is_router:
         return found
     for engine in (m for m in node.everyone(member.generation) if not m.is_router):
