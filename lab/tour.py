@@ -6,6 +6,7 @@ import json
 import sys
 import tempfile
 import time
+from pathlib import Path
 
 import ansible_runner
 from rich.console import Console
@@ -35,7 +36,7 @@ done          make lab-down"""
 def converge() -> int:
     """Run site.yml against the lab machine, its output shown as it comes; the exit status."""
     with tempfile.TemporaryDirectory() as private:
-        told = {"project_dir": str(REPO), "playbook": "site.yml", "inventory": str(REPO / "inventory" / "lab.yml")}
+        told = {"binary": str(Path(sys.executable).with_name("ansible-playbook")), "project_dir": str(REPO), "playbook": "site.yml", "inventory": str(REPO / "inventory" / "lab.yml")}
         color = {"ANSIBLE_FORCE_COLOR": "1"} if sys.stdout.isatty() else {"ANSIBLE_NOCOLOR": "1"}
         runner = ansible_runner.run(private_data_dir=private, envvars={"ANSIBLE_CONFIG": str(REPO / "ansible.cfg"), **color}, **told)
         return int(runner.rc)

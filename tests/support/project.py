@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -99,6 +100,7 @@ class Project:
         private.mkdir(exist_ok=True)
         runner = ansible_runner.run(
             private_data_dir=str(private),
+            binary=str(Path(sys.executable).with_name("ansible-playbook")),
             project_dir=str(self.root),
             playbook=playbook,
             inventory=str(self.inventory),
