@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tempfile
 import time
@@ -35,10 +36,16 @@ done          make lab-down"""
 
 def converge() -> int:
     """Run site.yml against the lab machine, its output shown as it comes; the exit status."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # the venv's ansible-playbook, also when nobody activated it
+    color = {"ANSIBLE_FORCE_COLOR": "1"} if sys.stdout.isatty() else {"ANSIBLE_NOCOLOR": "1"}
     with tempfile.TemporaryDirectory() as private:
-        told = {"binary": str(Path(sys.executable).with_name("ansible-playbook")), "project_dir": str(REPO), "playbook": "site.yml", "inventory": str(REPO / "inventory" / "lab.yml")}
-        color = {"ANSIBLE_FORCE_COLOR": "1"} if sys.stdout.isatty() else {"ANSIBLE_NOCOLOR": "1"}
-        runner = ansible_runner.run(private_data_dir=private, envvars={"ANSIBLE_CONFIG": str(REPO / "ansible.cfg"), **color}, **told)
+        runner = ansible_runner.run(
+            private_data_dir=private,
+            project_dir=str(REPO),
+            playbook="site.yml",
+            inventory=str(REPO / "inventory" / "lab.yml"),
+            envvars={"ANSIBLE_CONFIG": str(REPO / "ansible.cfg"), "PATH": path, **color},
+        )
         return int(runner.rc)
 
 

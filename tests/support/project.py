@@ -96,17 +96,17 @@ class Project:
 
     def watch(self, playbook: str, handler: Callable[[dict[str, Any]], bool] | None, *options: str, **extra: Any) -> Outcome:
         """Run a playbook to its end, showing each of its events to `handler` as it happens."""
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         private = self.root.parent / "runner"
         private.mkdir(exist_ok=True)
         runner = ansible_runner.run(
             private_data_dir=str(private),
-            binary=str(Path(sys.executable).with_name("ansible-playbook")),
             project_dir=str(self.root),
             playbook=playbook,
             inventory=str(self.inventory),
             cmdline=" ".join(options),
             extravars=extra,
-            envvars={**os.environ, "ANSIBLE_CONFIG": str(self.root / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"},
+            envvars={**os.environ, "PATH": path, "ANSIBLE_CONFIG": str(self.root / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"},
             event_handler=handler,
             quiet=True,
         )
