@@ -14,7 +14,7 @@ PHASES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"Loading .*checkpoint shards|Loading safetensors", "loading weights"),
         (r"Load weight end", "weights loaded"),
         (r"KV Cache is allocated|Memory pool end", "KV cache allocated"),
-        (r"[Cc]ompil|ninja|nvcc|JIT", "compiling"),
+        (r"\b[Cc]ompiling\b|\bninja: |\bnvcc\b|JIT compil", "compiling"),
         (r"Capture .*graph begin|Capturing", "capturing CUDA graphs"),
         (r"Uvicorn running|Application startup complete", "HTTP server up"),
         (r"Start of pd disaggregation warmup", "warming up"),
@@ -27,9 +27,8 @@ def phase(lines: Iterable[str]) -> str:
     """The last phase that these lines, oldest first, speak of; "starting" when they speak of none."""
     found = "starting"
     for line in lines:
-        for pattern, name in PHASES:
-            if pattern.search(line):
-                found = name
+        # the first pattern wins: the line with all arguments has every later word in it
+        found = next((name for pattern, name in PHASES if pattern.search(line)), found)
     return found
 
 

@@ -71,7 +71,7 @@ def _row(seen: Seen, everything: Everything, reached: str, verdict: Verdict) -> 
     return {
         "instance": seen.member.name,
         "unit": f"{seen.unit.active_state}, pid {seen.unit.main_pid}" if seen.unit.main_pid else seen.unit.active_state,
-        "since": seen.unit.since,
+        "since": " ".join(seen.unit.since.split()[1:3]),
         "n_restarts": seen.unit.n_restarts,
         "generation": next((r.generation for r in seen.ranks if r.pid == seen.unit.main_pid), None),
         "reached": reached,
