@@ -28,7 +28,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             return {**result, **seen}
         wanted = self._wanted(told, seen)
         new = generation.generation_id(wanted)
-        answer = {"id": new, "current": seen["current"], "good": False, "unfinished": seen["unfinished"], "nonce": wanted.nonce}
+        answer = {"id": new, "current": seen["current"], "good": False, "nonce": wanted.nonce}
+        answer |= {"unfinished": seen["unfinished"], "usual": seen["usual"]}
         files = generation.files(wanted, new)
         answer["diff"] = generation.diff_against(seen["instances"], wanted)
         if new == seen["current"]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from pd import plan, runs
+from pd import forecast, plan, runs
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
@@ -26,8 +26,10 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             one["instance"]["name"]: plan.Seen(one["instance"]["active_state"], one["instance"]["generation"])
             for one in args["observed"]
         }
-        made = plan.plan(seen, args["generation"], bool(args["good"]), args["engines"], args["routers"])
-        for line in plan.told(made):
+        strategy: plan.Strategy = args.get("strategy", "ordered")
+        made = plan.plan(seen, args["generation"], bool(args["good"]), args["engines"], args["routers"], strategy=strategy)
+        usual = {step: forecast.Usual(**told) for step, told in (args.get("usual") or {}).items()}
+        for line in [*plan.told(made), *forecast.told(made, usual, strategy), *self._load_now(made, task_vars)]:
             Display().display(line)
         return {
             **result,
@@ -37,4 +39,14 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             "steps": [{**asdict(step), "text": str(step)} for step in made.steps],
             "restarts": list(made.restarts),
             "reasons": dict(made.reasons),
+            "expected_outage": forecast.outage(made, usual, strategy),
         }
+
+    def _load_now(self, made: plan.Plan, task_vars: dict[str, Any] | None) -> list[str]:
+        """What is running that a restart would cut: asked only when something restarts, and an answer that fails stops nothing."""
+        if not made.restarts:
+            return []
+        seen = self._execute_module(module_name="pd_load", module_args={}, task_vars=task_vars)
+        if seen.get("failed"):
+            return [f"  load now: unknown ({seen.get('msg')})"]
+        return [f"  load now: {', '.join(f'{name} {load}' for name, load in seen['told'].items()) or 'nothing runs'}"]

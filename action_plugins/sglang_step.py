@@ -71,7 +71,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
 
         def tell(elapsed: float, seen: dict[str, Any]) -> str:
             usual = f", usually {patience.took(seen['usual'])}" if seen.get("usual") and until != "stopped" else ""
-            return f"{step['instance']}: {patience.took(elapsed)}{usual} | {seen['verdict']['why']} | {seen.get('phase', '')}"
+            return f"{step['instance']}: {patience.took(elapsed)}{usual} | {seen.get('phase', '')} | {seen['verdict']['why']}"
 
         def done(seen: dict[str, Any]) -> bool:
             return bool(seen.get("failed")) or seen["verdict"]["state"] != "WAIT"

@@ -67,16 +67,21 @@ good:
   description: Whether generation O(id), or the current one when only observed, was marked good.
   returned: always
   type: bool
+usual:
+  description: Step to the seconds it took the last times - median, low, high, times - out of the ledger.
+  returned: with O(state=present) and O(state=observed)
+  type: dict
 unfinished:
   description: The C(begin) entry of a transaction that never ended, or null.
   returned: always
   type: dict
 """
 
+from dataclasses import asdict  # noqa: E402
 from typing import Any  # noqa: E402
 
 from ansible.module_utils.basic import AnsibleModule  # noqa: E402
-from ansible.module_utils.pd import ledger, lock, machine, node, store  # noqa: E402
+from ansible.module_utils.pd import forecast, ledger, lock, machine, node, store  # noqa: E402
 
 SPEC: dict[str, Any] = {
     "state": {"type": "str", "choices": ["present", "observed", "written", "current", "good"], "default": "present"},
@@ -101,6 +106,7 @@ def observed(asked: str | None) -> dict[str, Any]:
         "nonce": (node.manifest(begun["generation"]) if begun else told).get("nonce"),
         "instances": told.get("instances", {}),
         "good": ledger.is_good(entries, asked or current or ""),
+        "usual": {step: asdict(usual) for step, usual in forecast.history(entries).items()},
         "unfinished": begun,
     }
 

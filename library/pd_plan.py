@@ -33,6 +33,14 @@ options:
     type: list
     elements: str
     required: true
+  strategy:
+    description: C(ordered) restarts one engine after the other; C(overlapped) stops both and lets them load at once.
+    type: str
+    choices: [ordered, overlapped]
+    default: ordered
+  usual:
+    description: What M(pd_generation) says of earlier steps; for the forecast.
+    type: dict
 attributes:
   check_mode:
     support: full
@@ -67,6 +75,10 @@ reasons:
   description: Why each instance is or is not restarted.
   returned: always
   type: dict
+expected_outage:
+  description: Seconds, by the medians of earlier runs; null without history.
+  returned: always
+  type: float
 run:
   description: An id for this run; the lock and the ledger carry it.
   returned: always

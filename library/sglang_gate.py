@@ -97,7 +97,7 @@ from dataclasses import asdict  # noqa: E402
 from typing import Any  # noqa: E402
 
 from ansible.module_utils.basic import AnsibleModule  # noqa: E402
-from ansible.module_utils.pd import climb, gates, ledger, lock, node, observe, ops, phases  # noqa: E402
+from ansible.module_utils.pd import climb, forecast, gates, ledger, lock, node, observe, ops, phases  # noqa: E402
 
 SPEC: dict[str, Any] = {
     "name": {"type": "str", "required": True},
@@ -121,12 +121,13 @@ def look(params: dict[str, Any]) -> dict[str, Any]:
         climber = climb.Climber(member, params["until"], since, params["request_timeout"])
         verdict = climb.wait(climber, params["seconds"])
         unit, reached = climber.unit, climber.reached
+    usual = forecast.history(ledger.read()).get(f"start {member.name}")
     said = phases.redact(observe.journal(member.unit, unit.invocation, 300), member.secrets)
     return {
         "verdict": asdict(verdict),
         "reached": reached,
         "baseline": asdict(since or gates.baseline(unit)),
-        "usual": ledger.usual_seconds(ledger.read(), member.name),
+        "usual": usual.median if usual else None,
         "phase": phases.phase(said),
         "running_for": round(time.monotonic() - unit.started_at, 3) if unit.started_at else 0.0,
         **({"journal": tails(member, said)} if verdict.state != "READY" else {}),

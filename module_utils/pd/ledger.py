@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import statistics
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -51,16 +50,6 @@ def read(path: Path = PATH) -> list[Entry]:
         if isinstance(entry, dict):
             entries.append(entry)
     return entries
-
-
-def usual_seconds(entries: Iterable[Entry], instance: str, last: int = 10) -> float | None:
-    """Median seconds from start to READY of an instance's last few passed gates; None without history."""
-    passed = [
-        float(e["seconds"])
-        for e in entries
-        if e.get("event") == "gate" and e.get("instance") == instance and e.get("started") and e.get("seconds")
-    ]
-    return statistics.median(passed[-last:]) if passed else None
 
 
 def unfinished(entries: Iterable[Entry]) -> Entry | None:

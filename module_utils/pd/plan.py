@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 Action = Literal["stop", "start", "gate"]
+Strategy = Literal["ordered", "overlapped"]
+"""ordered: stop, start, gate, one engine after the other. overlapped: both stop, both load at once, gated in order: the outage is about
+the slower engine's start instead of their sum."""
 
 RUNNING = ("active", "activating", "reloading")
 
@@ -65,8 +68,16 @@ def drift(seen: Seen, wanted: str, wanted_is_good: bool) -> str | None:
     return f"not running ({seen.active_state}); {wanted} was never proven"
 
 
-def plan(seen: Mapping[str, Seen], wanted: str, wanted_is_good: bool, engines: Sequence[str], routers: Sequence[str]) -> Plan:
-    """Strategy `ordered`: routers stop first, then stop, start, gate for each engine in order, routers last.
+def plan(
+    seen: Mapping[str, Seen],
+    wanted: str,
+    wanted_is_good: bool,
+    engines: Sequence[str],
+    routers: Sequence[str],
+    *,
+    strategy: Strategy = "ordered",
+) -> Plan:
+    """Which instances get a new process, and in which order. Routers stop first and start last.
 
     `engines` is in start order (prefill before decode: a decode caches what its prefill tells it, facts 6.2). A router that
     itself has not drifted is still cycled when any engine is, because only its start clears its circuits (facts 5.3.4).
@@ -76,21 +87,29 @@ def plan(seen: Mapping[str, Seen], wanted: str, wanted_is_good: bool, engines: S
         return Plan((), {name: _at_rest(seen[name], wanted) for name in why})
     cycled = [name for name in engines if why[name]]
     routers_cycled = [name for name in routers if why[name] or cycled]
-    steps = [Step("stop", name) for name in routers_cycled if seen[name].active_state not in ("inactive", "failed", "absent")]
-    for name in engines:
-        if why[name]:
-            if seen[name].active_state not in ("inactive", "failed", "absent"):
-                steps.append(Step("stop", name))
-            steps.append(Step("start", name))
-        steps.append(Step("gate", name, "working", started=bool(why[name])))
-    for name in routers_cycled:
-        steps.append(Step("start", name))
-    steps.extend(Step("gate", name, "serving", started=name in routers_cycled) for name in routers)
+    steps = _stops(routers_cycled, seen)
+    if strategy == "overlapped":
+        steps += [*_stops(cycled, seen), *(Step("start", name) for name in cycled)]
+        steps += [_gate(name, cycled) for name in engines]
+    else:
+        for name in engines:
+            steps += [*_stops([name], seen), Step("start", name)] if name in cycled else []
+            steps.append(_gate(name, cycled))
+    steps += [Step("start", name) for name in routers_cycled]
+    steps += [Step("gate", name, "serving", started=name in routers_cycled) for name in routers]
     reasons = {
         name: reason or ("its engines restart" if name in routers_cycled else _at_rest(seen[name], wanted))
         for name, reason in why.items()
     }
     return Plan(tuple(steps), reasons)
+
+
+def _stops(names: Sequence[str], seen: Mapping[str, Seen]) -> list[Step]:
+    return [Step("stop", name) for name in names if seen[name].active_state not in ("inactive", "failed", "absent")]
+
+
+def _gate(name: str, cycled: Sequence[str]) -> Step:
+    return Step("gate", name, "working", started=name in cycled)
 
 
 def _at_rest(seen: Seen, wanted: str) -> str:

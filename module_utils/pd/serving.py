@@ -35,7 +35,7 @@ def look(router: Placed, engines: Sequence[Placed], key: str | None, timeout: fl
     nonce = secrets.token_hex(4)
     replies = [_request(router.url, model, f"{nonce} Say yes.", 4, stream=False, timeout=timeout, key=key)]
     if not replies[0].trouble():
-        replies.append(_request(router.url, model, f"{nonce} {_chunks(engines)}", 16, stream=True, timeout=timeout, key=key))
+        replies.append(_request(router.url, model, f"{nonce} {_chunks(engines)}", 8, stream=True, timeout=timeout, key=key))
     moved = {e.name: _advance(before[e.name], counter(e, key)) for e in engines}
     return Serving(serving.readiness, serving.workers, serving.circuits, tuple(replies), moved)
 

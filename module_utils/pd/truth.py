@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from . import climb, http, loads, node, observe, serving
+from . import climb, http, loads, metrics, node, observe, serving
 from .gates import Http
 from .gates_serving import Serving
 from .node import Placed
@@ -77,3 +77,17 @@ def _instance(member: Placed, told: Http | None, names: set[str], moved: set[str
         now=time.time(),
     )
 
+
+def load_now(generation: str) -> dict[str, dict[str, int]]:
+    """Instance -> requests and queues. An engine by its own report, a router by what it counts as active at its workers."""
+    members = node.everyone(generation)
+    with ThreadPoolExecutor(max_workers=len(members) or 1) as pool:
+        return dict(zip((m.name for m in members), pool.map(_counts, members), strict=True))
+
+
+def _counts(member: Placed) -> dict[str, int]:
+    if not member.is_router:
+        told = _reports(member)
+        return loads.summary(told.body) if told is not None else {}
+    active = metrics.by_label(http.ask(f"{member.metrics_url}/metrics", timeout=3).body, "smg_worker_requests_active", "worker")
+    return {"active": int(max(active.values()))} if active else {}

@@ -171,3 +171,22 @@ def test_a_lost_connection_during_a_gate_is_waited_out(pair: Pair) -> None:
     done = pair.project.watch("restart-pd.yml", handler).ok()
     assert cut and "no connection" in done.stdout
     assert starts(pair, "prefill0") == count + 1
+
+
+def test_overlapped_lets_both_load_at_once_and_the_forecast_is_said_before(pair: Pair) -> None:
+    """Issue 3: both stop, both start, gated in order; before it stops anything the plan says what it cost before and what runs now."""
+    pair.project.play("restart-pd.yml").ok()
+    mark = len(ledger(pair.machine))
+    done = pair.project.play("restart-pd.yml", pd_strategy="overlapped").ok()
+    acts = [(e["event"], e["instance"]) for e in ledger(pair.machine)[mark:] if e["event"] in ("stop", "start", "gate")]
+    assert acts == [
+        *[("stop", name) for name in ("router0", "prefill0", "decode0")],
+        *[("start", name) for name in ("prefill0", "decode0")],
+        *[("gate", name) for name in ("prefill0", "decode0")],
+        ("start", "router0"),
+        ("gate", "router0"),
+    ]
+    before = done.stdout[: done.stdout.index("TASK [Take the lock]")]
+    assert re.search(r"start decode0 +usually \d+ s \(\d+ s to \d+ s, \d+ times\)", before)
+    assert re.search(r"expected outage: \d+ s", before)
+    assert re.search(r"load now: prefill0 idle, decode0 idle, router0 idle", before)

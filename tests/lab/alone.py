@@ -30,13 +30,16 @@ def seclude(home: Path) -> None:
     run("ip", "link", "set", "lo", "up")
 
 
-def snapshot() -> dict[str, object]:
-    """Everything that a machine could leave behind."""
+def snapshot(name: str) -> dict[str, object]:
+    """Everything that the machine `name` could leave behind.
+
+    Only its own mounts: those of other tests' machines, copied into this namespace, vanish when their directories are removed.
+    """
     mounts = Path("/proc/self/mountinfo").read_text().splitlines()
     return {
         "links": sorted(link["ifname"] for link in json.loads(run("ip", "-j", "link"))),
         "nft": run("nft", "list", "ruleset"),
-        "mounts": sorted(line.split()[4] for line in mounts),
+        "mounts": sorted(line.split()[4] for line in mounts if name in line.split()[4]),
         "ip_forward": network.IP_FORWARD.read_text().strip(),
         "machines": sorted(path.name for path in paths.MACHINES.glob("*")),
         "nspawn": sorted(str(path) for path in Path("/run/systemd/nspawn").glob("*/*")),
@@ -48,12 +51,12 @@ def story(name: str, home: Path, forward: str) -> dict[str, object]:
     """up, up, down, down."""
     seclude(home)
     network.IP_FORWARD.write_text(forward)
-    before = snapshot()
+    before = snapshot(name)
     statuses = [main(["up", name]), main(["up", name])]
-    during = snapshot()
+    during = snapshot(name)
     ssh = subprocess.run(["ssh", "-F", str(paths.STATE / name / "ssh_config"), name, "hostname"], check=False)
     statuses += [ssh.returncode, main(["down", name]), main(["down", name])]
-    return {"before": before, "during": during, "after": snapshot(), "statuses": statuses}
+    return {"before": before, "during": during, "after": snapshot(name), "statuses": statuses}
 
 
 if __name__ == "__main__":

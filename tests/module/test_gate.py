@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pd import ledger
+from pd import forecast, ledger
 from pd.gates import Baseline
 
 from tests.module.loaded import documented, redirect
@@ -50,4 +50,5 @@ def test_only_a_start_that_got_ready_counts_as_usual(state: str, until: str, exp
     (entry,) = ledger.read()
     assert {"event": entry["event"], "seconds": entry.get("seconds")} == expected
     assert (entry["state"], entry["why"], entry["instance"], entry["run"]) == (state, "because", "decode0", "r1")
-    assert ledger.usual_seconds([entry], "decode0") == expected["seconds"]
+    known = forecast.history([entry]).get("start decode0")
+    assert (known.median if known else None) == expected["seconds"]

@@ -96,27 +96,6 @@ def test_two_processes_never_mix_their_lines(path: Path) -> None:
     assert sorted((e["who"], e["n"]) for e in entries) == [(who, n) for who in range(3) for n in range(25)]
 
 
-def gate(seconds: float | None, started: bool = True, instance: str = "decode0") -> dict[str, Any]:
-    return {"event": "gate", "instance": instance, "started": started, **({"seconds": seconds} if seconds else {})}
-
-
-@pytest.mark.parametrize(
-    ("entries", "usual"),
-    [
-        pytest.param([], None, id="no history"),
-        pytest.param([gate(23)], 23, id="one"),
-        pytest.param([gate(20), gate(90), gate(22)], 22, id="the median: one slow start does not shift it"),
-        pytest.param([gate(20), gate(None)], 20, id="a gate that failed has no seconds"),
-        pytest.param([gate(3600, started=False), gate(20)], 20, id="a process that was already up is no start"),
-        pytest.param([gate(300, instance="prefill0"), gate(20)], 20, id="another instance"),
-        pytest.param([gate(500)] * 10 + [gate(20)] * 10, 20, id="the last ten only"),
-        pytest.param([{"event": "start", "instance": "decode0", "started": True, "seconds": 1}], None, id="no gate"),
-    ],
-)
-def test_usual_seconds(entries: list[dict[str, Any]], usual: float | None) -> None:
-    assert ledger.usual_seconds(entries, "decode0") == usual
-
-
 BEGIN_A, BEGIN_B = {"event": "begin", "run": "a"}, {"event": "begin", "run": "b"}
 END_A, END_B = {"event": "end", "run": "a"}, {"event": "end", "run": "b"}
 

@@ -148,3 +148,34 @@ def test_what_holds_of_every_plan(seen: dict[str, Seen], good: bool) -> None:
     assert all(step.started == (step.instance in made.restarts) for step in made.steps if step.action == "gate")
     settled = dict.fromkeys(seen, RUNS_NEW)
     assert not plan.plan(settled, NEW, True, engines, ROUTERS).steps, "once it is done there is nothing to do"
+
+
+def test_overlapped_stops_both_then_lets_both_load() -> None:
+    made = plan.plan(dict.fromkeys(NAMES, RUNS_OLD), NEW, False, ENGINES, ROUTERS, strategy="overlapped")
+    assert [str(step) for step in made.steps] == [
+        "stop router0",
+        "stop prefill0",
+        "stop decode0",
+        "start prefill0",
+        "start decode0",
+        "gate prefill0 until working",
+        "gate decode0 until working",
+        "start router0",
+        "gate router0 until serving",
+    ]
+    assert made.restarts == NAMES
+
+
+@given(st.tuples(*[st.sampled_from([RUNS_NEW, RUNS_OLD, GONE, FAILED, ABSENT])] * 3), st.booleans())
+def test_the_strategies_differ_in_order_only(seen: tuple[Seen, Seen, Seen], good: bool) -> None:
+    """Same steps, same reasons; in both no engine starts before it stopped, and nothing follows the routers' gates."""
+    observed = dict(zip(NAMES, seen, strict=True))
+    one = plan.plan(observed, NEW, good, ENGINES, ROUTERS, strategy="ordered")
+    other = plan.plan(observed, NEW, good, ENGINES, ROUTERS, strategy="overlapped")
+    assert sorted(map(str, one.steps)) == sorted(map(str, other.steps))
+    assert one.reasons == other.reasons
+    for made in (one, other):
+        acts = [(step.action, step.instance) for step in made.steps]
+        for name in NAMES:
+            if ("stop", name) in acts:
+                assert acts.index(("stop", name)) < acts.index(("start", name)) < acts.index(("gate", name))

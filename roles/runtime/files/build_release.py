@@ -236,10 +236,15 @@ def prune(args: argparse.Namespace) -> None:
         _prune(args.root, args.keep, args.newest)
 
 
+def current_release(manifest: Path = Path("/etc/sglang-pd/current/manifest.json")) -> list[str]:
+    """The release of the active generation, which may have no process just now: an engine between two starts."""
+    return [json.loads(manifest.read_text())["release"]] if manifest.is_file() else []
+
+
 def _prune(root: Path, keep: list[str], newest: int) -> None:
-    """Remove half-made releases and old ones, but for those named, the newest, and any that a process runs from."""
+    """Remove half-made releases and old ones, but for those named, the newest, the current, and any that a process runs from."""
     whole = sorted((p for p in root.glob(f"*/{RECORD}")), key=lambda p: p.stat().st_mtime, reverse=True)
-    kept = {*keep, *[record.parent.name for record in whole[:newest]]}
+    kept = {*keep, *current_release(), *[record.parent.name for record in whole[:newest]]}
     running = in_use(root)
     for path in sorted(root.iterdir()):
         if not path.is_dir() or path.name in kept:
