@@ -26,6 +26,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         seen = self._execute_module(module_args={"state": "observed"}, task_vars=told)
         if seen.get("failed"):
             return {**result, **seen}
+        if self._task.args.get("id"):
+            return {**result, **self._earlier(told, seen, str(self._task.args["id"]))}
         wanted = self._wanted(told, seen)
         new = generation.generation_id(wanted)
         answer = {"id": new, "current": seen["current"], "good": False, "nonce": wanted.nonce}
@@ -47,6 +49,18 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             return {**result, **written}
         # `good` is asked of what is current only: a generation that is switched to must pass its gates again
         return {**result, **answer, "changed": written["changed"]}
+
+    def _earlier(self, told: dict[str, Any], seen: dict[str, Any], asked: str) -> dict[str, Any]:
+        """An earlier generation instead of the one that group_vars ask for; it must be on the machine whole, with its release."""
+        wanted = seen["previous"] if asked == "previous" else asked
+        if wanted is None:
+            return {"failed": True, "msg": "no other generation was ever marked good, so there is none to go back to. Nothing was stopped."}
+        there: dict[str, Any] = self._execute_module(module_args={"state": "observed", "id": wanted}, task_vars=told)
+        if there.get("failed"):
+            return there
+        good = there["good"] and wanted == seen["current"]
+        kept = {key: seen[key] for key in ("current", "unfinished", "usual")}
+        return {"id": wanted, "good": good, "changed": False, "diff": [], **kept}
 
     def _wanted(self, told: dict[str, Any], seen: dict[str, Any]) -> generation.Wanted:
         root = Path(told["playbook_dir"])

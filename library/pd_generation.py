@@ -19,7 +19,9 @@ options:
     choices: [present, observed, written, current, good]
     default: present
   id:
-    description: The generation. With O(state=present) it is computed from the files.
+    description:
+      - The generation. With O(state=present) it is computed from the files, unless it is named here - then nothing is rendered, and an
+        earlier generation that is still on the machine, with its release, is the one to run. C(previous) is the last other good one.
     type: str
   restart:
     description: Take a fresh nonce, so that the same files make a new generation. Only O(state=present).
@@ -67,6 +69,10 @@ good:
   description: Whether generation O(id), or the current one when only observed, was marked good.
   returned: always
   type: bool
+previous:
+  description: The last generation other than the current one that was marked good, or null.
+  returned: with O(state=observed)
+  type: str
 usual:
   description: Step to the seconds it took the last times - median, low, high, times - out of the ledger.
   returned: with O(state=present) and O(state=observed)
@@ -81,7 +87,7 @@ from dataclasses import asdict  # noqa: E402
 from typing import Any  # noqa: E402
 
 from ansible.module_utils.basic import AnsibleModule  # noqa: E402
-from ansible.module_utils.pd import forecast, ledger, lock, machine, node, store  # noqa: E402
+from ansible.module_utils.pd import forecast, ledger, lock, machine, node, preflight, store  # noqa: E402
 
 SPEC: dict[str, Any] = {
     "state": {"type": "str", "choices": ["present", "observed", "written", "current", "good"], "default": "present"},
@@ -105,10 +111,18 @@ def observed(asked: str | None) -> dict[str, Any]:
         # a run that was cut off before it switched is finished too: its generation's nonce is the one to carry on with
         "nonce": (node.manifest(begun["generation"]) if begun else told).get("nonce"),
         "instances": told.get("instances", {}),
+        "previous": ledger.previous_good(entries, current),
         "good": ledger.is_good(entries, asked or current or ""),
         "usual": {step: asdict(usual) for step, usual in forecast.history(entries).items()},
         "unfinished": begun,
     }
+
+
+def startable(asked: str | None) -> None:
+    """Raise NoGenerationError when a generation that was asked for by name, or its release, is not on the machine whole."""
+    missing = preflight.release(node.manifest(asked)["release"]) if asked else []
+    if missing:
+        raise node.NoGenerationError(f"it cannot be started: {missing[0]}")
 
 
 def act(params: dict[str, Any]) -> bool:
@@ -131,6 +145,7 @@ def main() -> None:
         module.fail_json(msg="state=present is rendered by the action plugin of this name; is action_plugins set in ansible.cfg?")
     try:
         if module.params["state"] == "observed":
+            startable(module.params["id"])
             module.exit_json(changed=False, **observed(module.params["id"]))
         if module.params["run"] and not module.check_mode:
             lock.keep(module.params["run"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,12 @@ def is_good(entries: Iterable[Entry], generation: str) -> bool:
     """Whether the generation was marked good after its last gate, and not marked bad since."""
     verdicts = [e["event"] for e in entries if e.get("generation") == generation and e.get("event") in ("good", "bad")]
     return bool(verdicts) and verdicts[-1] == "good"
+
+
+def previous_good(entries: Sequence[Entry], current: str | None) -> str | None:
+    """The generation marked good last, other than `current`: where a rollback goes when nobody names another."""
+    marked = [str(e["generation"]) for e in entries if e.get("event") == "good" and e.get("generation") != current]
+    return next((generation for generation in reversed(marked) if is_good(entries, generation)), None)
 
 
 def proved_rungs(entries: Iterable[Entry], generation: str) -> dict[str, str]:

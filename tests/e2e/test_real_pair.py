@@ -75,3 +75,11 @@ def test_the_cause_mended_the_same_playbook_finishes(real: Pair) -> None:
     path.write_text("\n".join(kept).replace("engine_env:", "engine_env: {}") + "\n")
     real.project.play("site.yml").ok()
     assert "Paris" in real.ask("What is the capital of France?")["choices"][0]["message"]["content"]
+
+
+def test_a_tiny_model_with_random_weights_serves_too(real: Pair) -> None:
+    """model_source random: made by the role in seconds, for whoever tests without a download. Its answers are noise, its tokens are real."""
+    real.project.play("site.yml", model_source="random", model_name="tiny").ok()
+    answer = real.ask("anything", tokens=4)
+    assert answer["usage"]["completion_tokens"] >= 1
+    assert "/opt/sglang-pd/models/tiny" in real.machine.exec(["cat", "/etc/sglang-pd/current/decode0/config.yaml"]).stdout

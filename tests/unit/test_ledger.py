@@ -137,3 +137,21 @@ def test_the_rungs_of_the_last_time_it_was_proven() -> None:
     ]
     assert ledger.proved_rungs(entries, "g") == {"decode0": "serving"}
     assert ledger.proved_rungs(entries, "nothing") == {}
+
+
+GOOD_A, GOOD_B = {"event": "good", "generation": "a"}, {"event": "good", "generation": "b"}
+
+
+@pytest.mark.parametrize(
+    ("entries", "current", "back"),
+    [
+        pytest.param([], None, None, id="nothing was ever good"),
+        pytest.param([GOOD_A], "a", None, id="only the present one"),
+        pytest.param([GOOD_A, GOOD_B], "b", "a", id="the one before"),
+        pytest.param([GOOD_A, GOOD_B], "c", "b", id="the present one never got good"),
+        pytest.param([GOOD_A, GOOD_B, GOOD_A], "b", "a", id="the last one marked, not the oldest"),
+        pytest.param([GOOD_A, GOOD_B, {"event": "bad", "generation": "b"}], "c", "a", id="not one that was marked bad since"),
+    ],
+)
+def test_where_a_rollback_goes(entries: list[dict[str, Any]], current: str | None, back: str | None) -> None:
+    assert ledger.previous_good(entries, current) == back
