@@ -32,15 +32,13 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         new = generation.generation_id(wanted)
         answer = {"id": new, "current": seen["current"], "good": False, "nonce": wanted.nonce}
         answer |= {"unfinished": seen["unfinished"], "usual": seen["usual"]}
-        files = generation.files(wanted, new)
-        answer["diff"] = generation.diff_against(seen["instances"], wanted)
         if new == seen["current"]:
             return {**result, **answer, "good": seen["good"], "changed": False, "diff": []}
         written = self._execute_module(
             module_args={
                 "state": "written",
                 "id": new,
-                "files": files,
+                "files": generation.files(wanted, new),
                 "manifest": generation.manifest(wanted, new, _origin(Path(told["playbook_dir"]))),
             },
             task_vars=told,
@@ -48,7 +46,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         if written.get("failed"):
             return {**result, **written}
         # `good` is asked of what is current only: a generation that is switched to must pass its gates again
-        return {**result, **answer, "changed": written["changed"]}
+        return {**result, **answer, "changed": written["changed"], "diff": generation.diff_against(seen["instances"], wanted)}
 
     def _earlier(self, told: dict[str, Any], seen: dict[str, Any], asked: str) -> dict[str, Any]:
         """An earlier generation instead of the one that group_vars ask for; it must be on the machine whole, with its release."""

@@ -22,11 +22,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
 
         def call() -> dict[str, Any]:
             nonlocal first
-            try:
+            with patience.connection(AnsibleConnectionFailure, self._connection.reset):
                 answer: dict[str, Any] = self._execute_module(module_args={**args, "start": first}, task_vars=task_vars)
-            except AnsibleConnectionFailure as error:
-                self._connection.reset()
-                raise patience.ConnectionLostError(str(error)[:200]) from error
             first = False
             return answer
 

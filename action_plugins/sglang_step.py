@@ -89,11 +89,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         return patience.wait(call, done, tell, lambda line: Display().display(f"  {line}"), deadline=deadline, clock=clock)
 
     def _call(self, told: dict[str, Any], module: str, **args: Any) -> dict[str, Any]:
-        try:
+        with patience.connection(AnsibleConnectionFailure, self._connection.reset):
             answer: dict[str, Any] = self._execute_module(module_name=module, module_args=args, task_vars=told)
-        except AnsibleConnectionFailure as error:
-            self._connection.reset()
-            raise patience.ConnectionLostError(str(error)[:200]) from error
         return answer
 
 

@@ -128,18 +128,6 @@ def journal(name: str, invocation: str, lines: int = 20) -> tuple[str, ...]:
     return tuple(text.splitlines())
 
 
-def cpu_ticks(pids: Sequence[int]) -> int:
-    """User + system ticks of all these processes; cgroup accounting may be missing (lab-facts), /proc is always there."""
-    total = 0
-    for pid in pids:
-        try:
-            fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        total += int(fields[11]) + int(fields[12])
-    return total
-
-
 @dataclass(frozen=True)
 class Rank:
     """One process of an instance. `has`: those of the names asked for that its environment has, with their values."""

@@ -6,7 +6,8 @@ issued twice because a call timed out, for the calls made here only look.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,16 @@ LOST_PAUSE_SECONDS = 1.0
 
 class ConnectionLostError(Exception):
     """The node could not be reached, or the connection broke during the call."""
+
+
+@contextmanager
+def connection(lost: type[Exception], reset: Callable[[], None]) -> Iterator[None]:
+    """Around one call on the node: what the connection raises when it breaks (`lost`) becomes ConnectionLostError, and a new one is made."""
+    try:
+        yield
+    except lost as error:
+        reset()
+        raise ConnectionLostError(str(error)[:200]) from error
 
 
 @dataclass(frozen=True)
