@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import socket
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from ansible.plugins.action import ActionBase
@@ -31,10 +32,12 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         usual = {step: forecast.Usual(**told) for step, told in (args.get("usual") or {}).items()}
         for line in [*plan.told(made), *forecast.told(made, usual, strategy), *self._load_now(made, task_vars)]:
             Display().display(line)
+        run = runs.new()
         return {
             **result,
             "changed": False,
-            "run": runs.new(),
+            "run": run,
+            "folder": str(runs.folder(Path((task_vars or {}).get("playbook_dir", ".")), run)),
             "who": f"{getpass.getuser()}@{socket.gethostname()}",
             "steps": [{**asdict(step), "text": str(step)} for step in made.steps],
             "restarts": list(made.restarts),

@@ -83,6 +83,10 @@ run:
   description: An id for this run; the lock and the ledger carry it.
   returned: always
   type: str
+folder:
+  description: Where the run leaves what it has to show (evidence, picture), on the controller; made only when something is left there.
+  returned: always
+  type: str
 who:
   description: Who runs it, and from where.
   returned: always

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from datetime import UTC, datetime
 from pathlib import Path
 
 from .lock import boot_id
@@ -13,6 +14,11 @@ def new(pid: int | None = None) -> str:
     """The id of the run whose main process is `pid` (by default the parent: Ansible runs each task in a child of its own)."""
     main = os.getppid() if pid is None else pid
     return f"{socket.gethostname()}:{boot_id()[:8]}:{main}:{_start_time(main)}"
+
+
+def folder(root: Path, run: str) -> Path:
+    """Where a run leaves what it has to show, on the controller: evidence and picture. Not made here; it sorts by time."""
+    return root / "runs" / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{run.split(':')[2]}"
 
 
 def is_dead_here(run: str) -> bool:
