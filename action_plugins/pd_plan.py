@@ -8,9 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ansible.errors import AnsiblePromptInterrupt, AnsiblePromptNoninteractive
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from pd import forecast, plan, runs
+from pd import confirm, forecast, plan, runs
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
@@ -30,8 +31,12 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         strategy: plan.Strategy = args.get("strategy", "ordered")
         made = plan.plan(seen, args["generation"], bool(args["good"]), args["engines"], args["routers"], strategy=strategy)
         usual = {step: forecast.Usual(**told) for step, told in (args.get("usual") or {}).items()}
-        for line in [*plan.told(made), *forecast.told(made, usual, strategy), *self._load_now(made, task_vars)]:
+        expected = forecast.outage(made, usual, strategy)
+        load, said = self._load_now(made, task_vars)
+        for line in [*plan.told(made), *forecast.told(made, usual, strategy), *said]:
             Display().display(line)
+        if refused := self._confirm(made, load, expected, task_vars or {}):
+            return {**result, "failed": True, "msg": refused}
         run = runs.new()
         return {
             **result,
@@ -42,14 +47,39 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             "steps": [{**asdict(step), "text": str(step)} for step in made.steps],
             "restarts": list(made.restarts),
             "reasons": dict(made.reasons),
-            "expected_outage": forecast.outage(made, usual, strategy),
+            "expected_outage": expected,
         }
 
-    def _load_now(self, made: plan.Plan, task_vars: dict[str, Any] | None) -> list[str]:
-        """What is running that a restart would cut: asked only when something restarts, and an answer that fails stops nothing."""
+    def _load_now(self, made: plan.Plan, task_vars: dict[str, Any] | None) -> tuple[confirm.Load, list[str]]:
+        """What is running that a restart would cut, and the line that says it: asked only when something restarts, and no answer stops nothing."""
         if not made.restarts:
-            return []
+            return {}, []
         seen = self._execute_module(module_name="pd_load", module_args={}, task_vars=task_vars)
         if seen.get("failed"):
-            return [f"  load now: unknown ({seen.get('msg')})"]
-        return [f"  load now: {', '.join(f'{name} {load}' for name, load in seen['told'].items()) or 'nothing runs'}"]
+            return {}, [f"  load now: unknown ({seen.get('msg')})"]
+        told = ", ".join(f"{name} {load}" for name, load in seen["told"].items()) or "nothing runs"
+        return seen["load"], [f"  load now: {told}"]
+
+    def _confirm(self, made: plan.Plan, load: confirm.Load, outage: float | None, told: dict[str, Any]) -> str | None:
+        """Ask when more runs than `confirm_over_running`; why it does not go on, or None when it does. Check mode only says it."""
+        try:
+            over = confirm.limit(self._task.args.get("confirm_over_running", 0))
+        except ValueError as error:
+            return str(error)
+        groups = told.get("groups") or {}
+        count = confirm.requests(load, groups.get("prefill", []), groups.get("decode", []))
+        asked = confirm.question(count, over, outage, made.restarts)
+        if over and made.restarts and count is None:
+            Display().display("  not asked whether to go on: how many requests are in flight could not be read")
+        if asked is None or count is None:
+            return None
+        if self._task.check_mode:
+            Display().display(f"  {asked} Without --check it would be asked whether to go on.")
+            return None
+        try:
+            answer = Display().prompt_until(f"{asked} Go on? [yes/no]")
+        except AnsiblePromptNoninteractive:
+            return confirm.refusal(asked, count)
+        except AnsiblePromptInterrupt:
+            answer = b""
+        return None if answer.strip().lower() in (b"y", b"yes") else f"{asked} The answer was not yes; nothing was stopped."

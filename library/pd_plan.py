@@ -41,6 +41,13 @@ options:
   usual:
     description: What M(pd_generation) says of earlier steps; for the forecast.
     type: dict
+  confirm_over_running:
+    description:
+      - When more requests than this are in flight and something restarts, it asks at the terminal whether to go on; anything but C(yes), or
+        no terminal, fails, and nothing was stopped. 0 never asks. Check mode only says that it would ask.
+      - A load that cannot be read asks nothing, and the plan says so.
+    type: int
+    default: 0
 attributes:
   check_mode:
     support: full

@@ -104,7 +104,7 @@ def opened(module: AnsibleModule, held: lock.Lock | None) -> bool:
     lock.write(asked)
     fields = {"run": params["run"], "generation": params["generation"], "who": params["who"], "why": params["why"]}
     if todo == "take over" and held is not None:
-        ledger.append("takeover", {**fields, "from_run": held.run, "from_who": held.who, "held_since": held.since})
+        ledger.append("takeover", {**fields, "from_run": held.run, "from_who": held.who, "held_since": held.since, "was_doing": held.doing})
         ledger.append("end", {"run": held.run, "outcome": "abandoned", "noticed_by": params["run"]})
     ledger.append("begin", {**fields, "steps": params["steps"]})
     return True

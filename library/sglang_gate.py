@@ -169,7 +169,7 @@ def main() -> None:
     try:
         ops.ensure()
         if module.params["run"] and not module.check_mode:
-            lock.keep(module.params["run"])
+            lock.keep(module.params["run"], doing=f"wait for {module.params['name']} until {module.params['until']}")
         told = look(module.params)
         if module.params["run"] and told["verdict"]["state"] != "WAIT" and not module.check_mode:
             record(module.params, told)

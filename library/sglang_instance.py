@@ -114,7 +114,7 @@ def main() -> None:
     name, state, unit, run = (module.params[key] for key in ("name", "state", "unit", "run"))
     try:
         if run and not module.check_mode:
-            lock.keep(run)
+            lock.keep(run, doing=f"{EVENT.get(state, state)} {name}")
         before = observed(name, unit)
         changed = needs(state, before, node.current_id())
         if changed and not module.check_mode:

@@ -26,6 +26,11 @@ ORDER = ("prefill", "decode", "router")
 REDACTED = "<secret>"
 
 
+def unit(name: str, role: str) -> str:
+    """The systemd unit of an instance."""
+    return f"sglang-{'router' if role == 'router' else 'engine'}@{name}.service"
+
+
 @dataclass(frozen=True)
 class Member:
     """One instance as asked: its knobs, its flags, and where it will answer. `python` is the venv's interpreter."""
@@ -43,7 +48,7 @@ class Member:
     @property
     def unit(self) -> str:
         """The systemd unit instance that runs it."""
-        return f"sglang-{'router' if self.role == 'router' else 'engine'}@{self.name}.service"
+        return unit(self.name, self.role)
 
 
 @dataclass(frozen=True)

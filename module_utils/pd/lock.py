@@ -22,7 +22,7 @@ TTL_SECONDS = 45.0
 
 @dataclass(frozen=True)
 class Lock:
-    """One holder. `renewed` is in seconds of CLOCK_BOOTTIME of the boot `boot`."""
+    """One holder. `renewed` is in seconds of CLOCK_BOOTTIME of the boot `boot`; `doing` is what it renewed it for, "start decode0"."""
 
     run: str
     who: str
@@ -30,11 +30,13 @@ class Lock:
     since: str
     boot: str
     renewed: float
+    doing: str = ""
 
     def told(self, now: float) -> str:
         """The sentence the second operator reads."""
         seen = f"{now - self.renewed:.0f} s ago" if self.boot == boot_id() else "before the machine was booted"
-        return f"held by {self.who} since {self.since} ({self.why}); last sign of life {seen}"
+        at = f", at `{self.doing}`" if self.doing else ""
+        return f"held by {self.who} since {self.since} ({self.why}){at}; last sign of life {seen}"
 
 
 def boot_id() -> str:
@@ -91,19 +93,19 @@ def exclusive(path: Path = PATH) -> Iterator[None]:
         yield
 
 
-def renew(run: str, path: Path = PATH, now: Callable[[], float] = boottime) -> bool:
-    """Show that `run` is alive; False when the lock is not (or no longer) its own."""
+def renew(run: str, path: Path = PATH, now: Callable[[], float] = boottime, *, doing: str = "") -> bool:
+    """Show that `run` is alive, and what it does; False when the lock is not (or no longer) its own."""
     with exclusive(path):
         held = read(path)
         if held is None or held.run != run:
             return False
-        write(replace(held, renewed=now(), boot=boot_id()), path)
+        write(replace(held, renewed=now(), boot=boot_id(), doing=doing or held.doing), path)
         return True
 
 
-def keep(run: str, path: Path = PATH) -> None:
-    """Renew, before anything is done on behalf of `run`. Raises RuntimeError when the lock is somebody else's by now."""
-    if not renew(run, path):
+def keep(run: str, path: Path = PATH, *, doing: str = "") -> None:
+    """Renew, before `doing` is done on behalf of `run`. Raises RuntimeError when the lock is somebody else's by now."""
+    if not renew(run, path, doing=doing):
         held = read(path)
         who = held.told(boottime()) if held else "held by nobody"
         raise RuntimeError(f"this run does not have the lock any more, it is {who}; this run must not go on")

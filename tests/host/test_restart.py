@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import time
-from collections.abc import Callable
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support import double
+from tests.support.cuts import done_step, kill_when
 from tests.support.pairs import Pair
-from tests.support.project import Outcome, ledger
+from tests.support.project import ledger
 
 pytestmark = pytest.mark.host
 
@@ -39,41 +36,6 @@ def test_restarts_all_three_in_order_with_times(pair: Pair) -> None:
     (told,) = done.results("Write the generation that is asked for")
     assert told["diff"] == []
     assert pair.project.play("site.yml").ok().changed == 0, "site.yml carries the nonce over: it does not undo a restart"
-
-
-def done_step(event: dict[str, Any]) -> str:
-    """The step of the plan that an event says is done, else nothing."""
-    item = ((event.get("event_data") or {}).get("res") or {}).get("item")
-    return str(item["text"]) if event["event"] == "runner_item_on_ok" and isinstance(item, dict) and "text" in item else ""
-
-
-def kill_when(pair: Pair, playbook: str, seen: Callable[[dict[str, Any]], bool]) -> Outcome:
-    """Run a playbook and SIGKILL its whole process tree at the first event that `seen` accepts."""
-    killed: list[int] = []
-
-    def handler(event: dict[str, Any]) -> bool:
-        if not killed and seen(event):
-            killed.extend(controllers(pair))
-            for pid in killed:
-                os.kill(pid, signal.SIGKILL)
-        return True
-
-    done = pair.project.watch(playbook, handler)
-    assert killed, done.stdout
-    return done
-
-
-def controllers(pair: Pair) -> list[int]:
-    """Every ansible-playbook process of this test's project."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            line = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if b"ansible-playbook" in line and str(pair.project.inventory).encode() in line:
-            found.append(int(entry.name))
-    return found
 
 
 @pytest.mark.parametrize("second", ["restart-pd.yml", "site.yml"])

@@ -56,6 +56,24 @@ def test_the_second_operator_is_told_who_since_when_and_why() -> None:
     assert HELD.told(NOW).endswith("last sign of life before the machine was booted")
 
 
+def test_the_second_operator_is_told_at_which_step(path: Path) -> None:
+    lock.write(HELD, path)
+    lock.keep("theirs", path, doing="wait for decode0 until working")
+    lock.keep("theirs", path)
+    held = lock.read(path)
+    assert held is not None
+    assert "(decode knob), at `wait for decode0 until working`; last sign of life" in held.told(lock.boottime())
+
+
+def test_a_lock_of_before_there_were_steps_is_still_a_lock(path: Path) -> None:
+    """A run of the version before this one may be at work."""
+    path.parent.mkdir()
+    path.write_text('{"run": "r", "who": "ada@desk", "why": "x", "since": "t", "boot": "b", "renewed": 1.0}')
+    held = lock.read(path)
+    assert held is not None
+    assert "`" not in held.told(NOW)
+
+
 def test_it_comes_back_as_it_was_written(path: Path) -> None:
     assert lock.read(path) is None
     lock.write(HELD, path)
