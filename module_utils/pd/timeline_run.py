@@ -6,7 +6,7 @@ from the wall clock (`ts`), which a step of the clock can spoil: then the run sa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
@@ -213,73 +213,6 @@ def sample(at: float, load: Mapping[str, Any]) -> list[Sample]:
     counted = {name: sum(v for v in told.values() if isinstance(v, int)) for name, told in load.items() if isinstance(told, dict) and told}
     most = max(counted, key=lambda name: counted[name], default=None)
     return [] if most is None else [Sample(at, counted[most], most)]
-
-
-def read(self, entry: Entry) -> None:
-        event, lane, at = str(entry.get("event")), str(entry.get("instance") or ""), self.clock(entry)
-        if isinstance(entry.get("load"), dict):
-            self.samples.extend(sample(at, entry["load"]))
-        untouched = lane not in self.open and not any(bar.lane == lane for bar in self.bars)
-        if untouched and (event == "stop" or (event == "gate" and entry.get("state") == "READY")):
-            # only a stop, or a look without a start, says that something ran there before
-            self.bars.append(Bar(lane, "ran", 0.0, at))
-        if event in ("stop", "start"):
-            self.close(lane, at)
-            self.open[lane] = ("stop" if event == "stop" else "load", at)
-            self.started[lane] = str(entry.get("invocation"))
-            if lane in self.routers:
-                self.down(at, known=event == "stop" or not untouched)
-        elif event == "stopped":
-            self.close(lane, at, unfinished=entry.get("state") != "READY")
-        elif event == "gate":
-            self._gate(entry, lane, at)
-        elif event in ("drained", "watched") and isinstance(entry.get("seconds"), int | float):
-            kind: Kind = "drain" if event == "drained" else "watch"
-            start = max(0.0, at - float(entry["seconds"]))
-            self.bars.extend(Bar(str(name), kind, start, at) for name in entry.get("instances") or [lane])
-        elif event == "bad":
-            self.marks.append(Mark(at, "bad", f"{entry.get('generation')} marked bad{_because(entry)}"))
-        elif event == "takeover":
-            self.marks.append(Mark(at, "note", f"took over from {entry.get('from_who')}, who was gone"))
-
-    def _gate(self, entry: Entry, lane: str, at: float) -> None:
-        dead = entry.get("state") != "READY"
-        self.close(lane, at, unfinished=dead)
-        if dead:
-            self.marks.append(Mark(at, "dead", first_line(entry.get("why")), lane))
-            return
-        self.open[lane] = ("serve", at)
-        if lane in self.routers and entry.get("until", "serving") == "serving":
-            self.up(at)
-
-
-def _served(bar: Bar, outages: Sequence[Outage]) -> list[Bar]:
-    """A proven instance serves from the end of the outage it was proven in; until then it is only ready."""
-    around = next((o for o in outages if bar.kind == "serve" and o.start <= bar.start and (o.end is None or o.end > bar.start)), None)
-    if around is None:
-        return [bar]
-    if around.end is None or around.end >= bar.end:
-        return [replace(bar, kind="ready")]
-    return [replace(bar, kind="ready", end=around.end), replace(bar, start=around.end)]
-
-
-def _because(entry: Entry) -> str:
-    why = first_line(entry.get("why"))
-    return f": {why}" if why else ""
-
-
-def first_line(text: Any) -> str:
-    """The first line of what was said, or nothing."""
-    return next(iter(str(text or "").splitlines()), "")
-
-
-def sample(at: float, load: Mapping[str, Any], routers: Iterable[str]) -> list[Sample]:
-    """What was in flight by one reading of the load (instance -> counts); nothing when nobody answered."""
-    counts = {name: told for name, told in load.items() if isinstance(told, dict) and told}
-    active = {name: int(told["active"]) for name, told in counts.items() if name in set(routers) and "active" in told}
-    busy = {n: sum(v for v in told.values() if isinstance(v, int)) for n, told in counts.items() if n not in active}
-    found = active or busy
-    return [Sample(at, max(found.values()), max(found, key=lambda name: found[name]))] if found else []
 
 
 def read(entries: Sequence[Entry], routers: Sequence[str], phases: Sequence[Mapping[str, Any]] = (), since: Entry | None = None) -> Run:
