@@ -158,7 +158,7 @@ class _Reading:
         if untouched and (event == "stop" or (event == "gate" and entry.get("state") == "READY")):
             # only a stop, or a look without a start, says that something ran there before
             self.bars.append(Bar(lane, "ran", 0.0, at))
-        if event in ("stop", "start"):
+        if event in ("stop", "start") and lane:
             self.close(lane, at)
             self.open[lane] = ("stop" if event == "stop" else "load", at)
             self.started[lane] = str(entry.get("invocation"))
@@ -166,7 +166,7 @@ class _Reading:
                 self.down(at, known=event == "stop" or not untouched)
         elif event == "stopped":
             self.close(lane, at, unfinished=entry.get("state") != "READY")
-        elif event == "gate":
+        elif event == "gate" and lane:
             self._gate(entry, lane, at)
         elif event in ("drained", "watched") and isinstance(entry.get("seconds"), int | float):
             kind: Kind = "drain" if event == "drained" else "watch"
@@ -229,7 +229,7 @@ def read(entries: Sequence[Entry], routers: Sequence[str], phases: Sequence[Mapp
     for entry in entries:
         reading.read(entry)
     end = next((e for e in reversed(entries) if e.get("event") == "end"), None)
-    length = clock(end or entries[-1])
+    length = max(0.0, *(clock(e) for e in entries))
     for lane in list(reading.open):
         reading.close(lane, length, unfinished=reading.open[lane][0] != "serve")
     bars = [part for bar in reading.bars for part in _served(bar, reading.outages)]
@@ -244,7 +244,7 @@ def read(entries: Sequence[Entry], routers: Sequence[str], phases: Sequence[Mapp
         generation=str(begin.get("generation")),
         outcome=str(end.get("outcome")) if end else "not ended",
         length=length,
-        bars=tuple(sorted(bars, key=lambda bar: (bar.lane, bar.start))),
+        bars=tuple(sorted(bars, key=lambda bar: (bar.lane, bar.start, -bar.end))),
         marks=tuple(reading.marks),
         outages=tuple(reading.outages),
         samples=tuple(reading.samples),

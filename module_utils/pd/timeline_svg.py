@@ -10,7 +10,7 @@ from html import escape
 from .ledger import Entry
 from .timeline import Timeline
 from .timeline_run import Bar, Mark, Run, Sample
-from .timeline_text import SHOWN, WORDS, outage_told, spent, tick, title
+from .timeline_text import SHOWN, WORDS, outage_told, plain, spent, tick, title
 
 LEFT, RIGHT, CHART = 110, 230, 780
 WIDTH = LEFT + CHART + RIGHT
@@ -59,7 +59,7 @@ def page(told: Timeline, entries: Sequence[Entry] = ()) -> str:
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
-<title>{escape(title(run))}</title>
+<title>{_safe(title(run))}</title>
 <style>{STYLE}</style>
 </head>
 <body>
@@ -77,7 +77,7 @@ def svg(told: Timeline) -> str:
     height = TOP + LOADS + LANE * len(told.lanes) + 100 + 18 * sum(m.kind != "phase" for m in told.run.marks)
     return "\n".join(
         (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title(told.run))}">',
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{_safe(title(told.run))}">',
             '<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
             '<line class="hatch" x1="0" y1="0" x2="0" y2="6"/></pattern></defs>',
             *Drawing(told).parts(),
@@ -86,8 +86,12 @@ def svg(told: Timeline) -> str:
     )
 
 
+def _safe(text: str) -> str:
+    return escape(plain(text))
+
+
 def _text(x: float, y: float, text: str, css: str = "") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" class="{css}">{escape(text)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" class="{css}">{_safe(text)}</text>'
 
 
 def _line(css: str, x1: float, y1: float, x2: float, y2: float) -> str:
@@ -95,7 +99,7 @@ def _line(css: str, x1: float, y1: float, x2: float, y2: float) -> str:
 
 
 def _box(css: str, x: float, y: float, width: float, height: float, *, tip: str = "") -> str:
-    inner = f"<title>{escape(tip)}</title>" if tip else ""
+    inner = f"<title>{_safe(tip)}</title>" if tip else ""
     return f'<rect class="{css}" x="{x:.1f}" y="{y:.1f}" width="{max(width, 1.5):.1f}" height="{height}" rx="2">{inner}</rect>'
 
 
@@ -175,7 +179,7 @@ class Drawing:
             if last and one.at - last.at <= HELD_SECONDS:
                 yield f'<path class="flow" d="M{self.x(last.at):.1f} {base - 30 * last.count / most:.1f} H{x:.1f} V{y:.1f}"/>'
             tip = f"{one.count} in flight at {one.at:.1f} s, by {one.source}"
-            yield f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="3.5"><title>{escape(tip)}</title></circle>'
+            yield f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="3.5"><title>{_safe(tip)}</title></circle>'
             if last is None or last.count != one.count or one.at - last.at > HELD_SECONDS:
                 yield _text(x, y - 7, str(one.count), "small mid")
             last = one
@@ -215,9 +219,9 @@ class Drawing:
     def _mark(self, mark: Mark, y: float) -> Iterator[str]:
         x = self.x(mark.at)
         if mark.kind == "phase":
-            yield f'<g><title>{escape(f"{mark.text} at {mark.at:.1f} s")}</title>{_line("tick", x, y + 2, x, y + 8)}</g>'
+            yield f'<g><title>{_safe(f"{mark.text} at {mark.at:.1f} s")}</title>{_line("tick", x, y + 2, x, y + 8)}</g>'
         elif mark.kind == "dead":
-            yield f'<path class="redline" d="M{x - 6:.1f} {y + 5} l12 16 m0 -16 l-12 16"><title>{escape(mark.text)}</title></path>'
+            yield f'<path class="redline" d="M{x - 6:.1f} {y + 5} l12 16 m0 -16 l-12 16"><title>{_safe(mark.text)}</title></path>'
             yield _text(x + 11, y + 18, "DEAD", "red b")
 
     def _legend(self) -> Iterator[str]:

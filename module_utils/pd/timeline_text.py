@@ -35,14 +35,19 @@ def lines(told: Timeline) -> list[str]:
     for mark in run.marks:
         if mark.kind != "phase":
             found.append(f"  {'✗' if mark.kind == 'dead' else '!'} {mark.at:.1f} s {f'{mark.lane}: ' if mark.lane else ''}{mark.text}")
-    return [*(line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…" for line in found), f"  {legend(run)}"]
+    found.append(f"  {legend(run)}")
+    return [line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…" for line in map(plain, found)]
+
+
+def plain(text: str) -> str:
+    """The text without what would end the line, or the page: what failed may have said anything."""
+    return "".join(one if one.isprintable() else "·" for one in text)
 
 
 def title(run: Run) -> str:
     """Run, who, why, generation, result."""
-    why = run.why if len(run.why) <= 40 else f"{run.why[:39]}…"
     began = run.began[:19].replace("T", " ")
-    return f"{run.outcome} in {run.length:.1f} s: {why}, generation {run.generation}, by {run.who}, {began} UTC"
+    return f"{run.outcome} in {run.length:.1f} s, {began} UTC, generation {run.generation}, by {run.who}: {run.why}"
 
 
 def outage_told(told: Timeline) -> str:
