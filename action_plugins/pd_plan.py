@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import socket
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
 
     TRANSFERS_FILES = False
     _requires_connection = False
+    _read: Mapping[str, Any] = {}
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """The steps as data, the reasons, and which instances would get a new process."""
@@ -47,6 +49,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             "steps": [{**asdict(step), "text": str(step)} for step in made.steps],
             "restarts": list(made.restarts),
             "reasons": dict(made.reasons),
+            "load": self._read,
             "expected_outage": expected,
         }
 
@@ -57,6 +60,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         seen = self._execute_module(module_name="pd_load", module_args={}, task_vars=task_vars)
         if seen.get("failed"):
             return {}, [f"  load now: unknown ({seen.get('msg')})"]
+        self._read = {**seen["at"], "load": seen["load"]}
         told = ", ".join(f"{name} {load}" for name, load in seen["told"].items()) or "nothing runs"
         return seen["load"], [f"  load now: {told}"]
 

@@ -29,6 +29,11 @@ load:
   returned: always
   type: dict
   sample: {"decode0": {"running": 53, "waiting": 0, "decode_transfer_queue_reqs": 2}, "router0": {"active": 55}}
+at:
+  description: When it was read, on the clock of the machine and on that since its boot.
+  returned: always
+  type: dict
+  sample: {"ts": "2026-11-30T19:38:01.250+00:00", "boot": 5181.25}
 told:
   description: The same in words.
   returned: always
@@ -38,7 +43,7 @@ told:
 from typing import Any  # noqa: E402
 
 from ansible.module_utils.basic import AnsibleModule  # noqa: E402
-from ansible.module_utils.pd import loads, node, ops, truth  # noqa: E402
+from ansible.module_utils.pd import loads, node, ops, stamped, truth  # noqa: E402
 
 SPEC: dict[str, Any] = {}
 
@@ -46,15 +51,15 @@ SPEC: dict[str, Any] = {}
 def main() -> None:
     """Observe, report."""
     module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
-    current = node.current_id()
+    current, at = node.current_id(), stamped.now()
     try:
         if current is None:
-            module.exit_json(changed=False, load={}, told={})
+            module.exit_json(changed=False, load={}, at=at, told={})
         ops.ensure()
         load = truth.load_now(current)
     except (OSError, RuntimeError, ValueError, node.NoGenerationError) as error:
         module.fail_json(msg=f"generation {current}: {error}")
-    module.exit_json(changed=False, load=load, told={name: loads.told(counts) for name, counts in load.items()})
+    module.exit_json(changed=False, load=load, at=at, told={name: loads.told(counts) for name, counts in load.items()})
 
 
 if __name__ == "__main__":

@@ -86,6 +86,10 @@ expected_outage:
   description: Seconds, by the medians of earlier runs; null without history.
   returned: always
   type: float
+load:
+  description: The load it read, C(load) by instance, with when that was; empty where nothing restarts or nobody answered.
+  returned: always
+  type: dict
 run:
   description: An id for this run; the lock and the ledger carry it.
   returned: always

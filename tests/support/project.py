@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -97,10 +98,10 @@ class Project:
     def watch(self, playbook: str, handler: Callable[[dict[str, Any]], bool] | None, *options: str, **extra: Any) -> Outcome:
         """Run a playbook to its end, showing each of its events to `handler` as it happens."""
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        private = self.root.parent / "runner"
-        private.mkdir(exist_ok=True)
+        # a directory of its own: ansible-runner takes what an earlier call left there (options, variables) where this one gives none
+        private = tempfile.mkdtemp(prefix="runner-", dir=self.root.parent)
         runner = ansible_runner.run(
-            private_data_dir=str(private),
+            private_data_dir=private,
             project_dir=str(self.root),
             playbook=playbook,
             inventory=str(self.inventory),
