@@ -17,7 +17,7 @@ SM_120 = frozenset({"sm_120"})
 def rows(text: str) -> int:
     """SGLANG_SM120_MMA_MAX_ROWS: query rows up to which sparse_decode takes a call. Raises ValueError unless it is a whole number from 1."""
     if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise ValueError("a whole number from 1")
+        raise ValueError("it must be a whole number from 1")
     return int(text)
 
 
@@ -85,7 +85,7 @@ def knobs(kernel: Kernel, environ: Mapping[str, str]) -> dict[str, Any]:
         try:
             found[name] = parse(environ[name])
         except ValueError as error:
-            raise Refused(f"{name}={environ[name]!r} (a knob of {kernel.name}): it must be {error}") from error
+            raise Refused(f"{name}={environ[name]!r} (a knob of {kernel.name}): {error}") from error
     return found
 
 

@@ -93,7 +93,7 @@ def test_the_next_plugins_hooks_are_applied_as_ever(ask: Any) -> None:
 
 def banana(text: str) -> int:
     if not text.isdigit():
-        raise ValueError("a whole number")
+        raise ValueError("it must be a whole number")
     return int(text)
 
 

@@ -13,9 +13,9 @@ DEFAULT_TIMEOUT = 60.0
 
 
 def seconds(text: str) -> float:
-    """PD_INFLIGHT_TIMEOUT. Raises ValueError unless it is a plain number from 1 to 86400."""
-    if not text.replace(".", "", 1).isdigit() or not text.isascii() or not 1 <= float(text) <= 86400:
-        raise ValueError("a number of seconds from 1 to 86400")
+    """PD_INFLIGHT_TIMEOUT. Raises ValueError unless it is a whole number from 1 to 86400 (a day)."""
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 86400:
+        raise ValueError("it must be a whole number of seconds from 1 to 86400")
     return float(text)
 
 
