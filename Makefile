@@ -9,7 +9,7 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; 
 BIN := .venv/bin
 UVFLAGS := --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet
 
-.PHONY: help venv lab lab-down test test-all lint lock
+.PHONY: help venv lab lab-down kernels test test-all lint lock
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -38,9 +38,20 @@ lint: .venv/done ## ruff, mypy --strict, yamllint, ansible-lint: no skip lists
 	$(BIN)/yamllint --strict .
 	ANSIBLE_INVENTORY=inventory/example.yml $(BIN)/ansible-lint --offline --strict
 
-test: .venv/done lint ## everything CI runs: lint, unit, module, style, render, lab, host (doubles), e2e (real engines)
+.venv-kernels/done: .venv/done requirements/kernels.lock kernels/pyproject.toml
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv-kernels
+	@$(BIN)/uv pip sync --quiet --python .venv-kernels/bin/python --require-hashes requirements/kernels.lock
+	@$(BIN)/uv pip install --quiet --python .venv-kernels/bin/python --no-deps --editable kernels
+	@touch $@
+
+kernels: .venv-kernels/done ## tests (Triton's interpreter, SGLang's own wheel) and compile gates of kernels/, without a GPU
+	cd kernels && TRITON_INTERPRET=1 ../.venv-kernels/bin/python -m pytest -q -n 2
+	@set -e; for gate in $(filter-out %/mutate.py,$(wildcard kernels/gates/*.py)); do echo $$gate; .venv-kernels/bin/python $$gate; done
+
+test: .venv/done lint ## everything CI runs: lint, unit, module, style, render, kernels, lab, host (doubles), e2e (real engines)
 	$(BIN)/pytest -q -n 2 tests/unit tests/module tests/style
 	$(BIN)/pytest -q tests/double tests/render
+	@$(MAKE) kernels
 	$(BIN)/pytest -q -n 2 --dist worksteal tests/lab tests/host
 	$(BIN)/pytest -q tests/e2e
 
@@ -49,3 +60,4 @@ test-all: test ## and what takes too long for CI: nothing yet
 lock: .venv/done ## resolve every lock file anew from its .in file
 	cd requirements && for name in bootstrap dev ops router double; do ../$(BIN)/uv pip compile $(UVFLAGS) $$name.in -o $$name.lock; done
 	cd requirements && for name in engine-cuda engine-cpu; do ../$(BIN)/uv pip compile $(UVFLAGS) --excludes $$name.excludes $$name.in -o $$name.lock; done
+	cd requirements && ../$(BIN)/uv pip compile $(UVFLAGS) --excludes engine-cpu.excludes kernels.in -o kernels.lock

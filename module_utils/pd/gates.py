@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from . import kernels
 from .observe import Rank, Unit
 from .patience import took
 
@@ -166,7 +167,7 @@ def listening(role: str, ready: Http, route: Http | None) -> Verdict:
 
 
 def carried(ranks: Sequence[Rank], generation: str, wanted: Mapping[str, str]) -> Verdict | None:
-    """What speaks against every process carrying the generation and the knobs; None when nothing does."""
+    """What speaks against every process carrying the generation, the knobs and the kernels; None when nothing does."""
     for rank in ranks:
         who = f"process {rank.pid} ({rank.title})"
         if rank.generation is None:  # a compiler started with an empty environment, which ends; or a rank that hides its own
@@ -175,6 +176,9 @@ def carried(ranks: Sequence[Rank], generation: str, wanted: Mapping[str, str]) -
         if rank.generation != generation or wrong:
             what = f"has {wrong} instead of what was asked" if wrong else f"carries {rank.generation}, wanted is {generation}"
             return Verdict("DEAD", "working", f"{who} {what}")
+    lacking = kernels.against(ranks, wanted)
+    if lacking:
+        return Verdict("DEAD", "working", lacking)
     return None if ranks else Verdict("WAIT", "working", "none of its processes can be seen, so none is proven")
 
 
@@ -196,7 +200,7 @@ def working(
     age = loads_age(loads, now)
     if age is None or age > LOADS_FRESH_SECONDS:
         return Verdict("WAIT", "working", f"/v1/loads: {loads if age is None else f'{age:.0f} s old, the scheduler may hang'}")
-    return Verdict("READY", "working", f"generated {tokens} token(s), {len(ranks)} processes carry {generation}")
+    return Verdict("READY", "working", f"generated {tokens} token(s), {len(ranks)} processes carry {generation}{kernels.said(wanted)}")
 
 
 def completion_tokens(body: Any) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
-from . import knobs, rules_drain, rules_machine, rules_names, rules_pair
+from . import kernels, knobs, rules_drain, rules_machine, rules_names, rules_pair
 from .problem import Problem, report, tidy
 from .spec import Instance, Spec, from_hostvars, instance_args, instance_env
 
@@ -47,6 +47,7 @@ CHECKS: Mapping[str, Callable[[Spec], Iterable[Problem]]] = MappingProxyType(
         "ports of a machine": rules_machine.port_overlap,
         "hosts": rules_machine.hosts,
         "lab stand-ins": rules_machine.stand_ins,
+        "kernels": kernels.problems,
         "model": rules_pair.model,
         "prefill and decode agree": rules_pair.agreement,
         "transfer backend": rules_pair.transfer_backend,

@@ -6,11 +6,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
+from . import kernels
 from .generation import Member, in_order
 from .spec import ROUTER, Instance, Spec, instance_args, instance_env
 
 RELEASES = "/opt/sglang-pd/releases"
 HOME = "/var/cache/sglang-pd"
+JIT = f"{HOME}/jit"
+"""What is compiled at run time, by release; below it `device` is a link to the caches of this GPU and driver, made by launch_engine.py.
+SGLang puts all of them there: Triton, Inductor, TileLang, FlashInfer, CUDA (srt/environ.py:2307)."""
 ENGINE_ENV: Mapping[str, str] = {
     # without it schedulers, detokenizer and router overwrite their environ with their title: no rank could be proven (facts 2.7)
     "SPT_NOENV": "1",
@@ -42,7 +46,7 @@ def _engine(instance: Instance, release: str) -> Member:
     port = told.get("engine_bootstrap_port") if instance.role == "prefill" else None
     if port is not None:
         config["disaggregation-bootstrap-port"] = port
-    env = {**_place(python), **ENGINE_ENV, **instance_env(instance)}
+    env = {**_place(python), **ENGINE_ENV, "SGLANG_CACHE_DIR": f"{JIT}/{release}/device", **instance_env(instance), **kernels.env(instance, HOME)}
     if told["engine_device"] == "cuda" and told["engine_gpus"]:
         env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, told["engine_gpus"]))
     url = f"http://{_reachable(told['engine_host'])}:{told['engine_port']}"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 PROC = Path("/proc")
 SHOWN = (
@@ -185,6 +187,8 @@ class Rank:
     title: str
     generation: str | None
     has: Mapping[str, str]
+    kernels: Mapping[str, Any] | None = None
+    """What it reports of its kernels (name -> hooks, knobs, calls); None where it reports nothing."""
 
     def wrong(self, wanted: Mapping[str, str]) -> dict[str, str | None]:
         """Wanted names with what it has instead (None: absent)."""
@@ -197,5 +201,19 @@ def ranks(pids: Sequence[int], names: Collection[str]) -> tuple[Rank, ...]:
     for pid in pids:
         env = environ(pid)
         if env is not None:
-            found.append(Rank(pid, cmdline(pid)[:80], env.get("PD_GENERATION"), {n: env[n] for n in names if n in env}))
+            has = {name: env[name] for name in names if name in env}
+            found.append(Rank(pid, cmdline(pid)[:80], env.get("PD_GENERATION"), has, kernels_of(pid, env.get("PD_KERNELS_REPORT"))))
     return tuple(found)
+
+
+def kernels_of(pid: int, directory: str | None) -> Mapping[str, Any] | None:
+    """The report that pd_kernels wrote in this process; None without one. That of an earlier process with the same pid is not it."""
+    if directory is None:
+        return None
+    try:
+        told = json.loads((Path(directory) / f"{pid}.json").read_text())
+        started = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[19]
+    except (FileNotFoundError, ProcessLookupError, ValueError):
+        return None
+    ours = isinstance(told, dict) and told.get("start") == started and isinstance(told.get("kernels"), dict)
+    return told["kernels"] if ours else None

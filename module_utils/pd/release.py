@@ -22,14 +22,15 @@ def release_id(python: str, locks: Iterable[Path], packages: Iterable[Path]) -> 
 
 
 def _files(package: Path) -> list[Path]:
-    """A wheel, or every source file of a package directory; build leavings do not make another release."""
+    """A wheel, or every file of a package directory that is installed."""
     if package.is_file():
         return [package]
     if not package.is_dir():
         raise FileNotFoundError(f"{package} is neither a wheel nor a package directory")
-    leavings = {"__pycache__", "build", "dist"}
-    return sorted(
-        f
-        for f in package.rglob("*")
-        if f.is_file() and not leavings & set(f.relative_to(package).parts) and ".egg-info" not in str(f.relative_to(package))
-    )
+    return sorted(f for f in package.rglob("*") if f.is_file() and _is_installed(f.relative_to(package)))
+
+
+def _is_installed(file: Path) -> bool:
+    """Not what a build leaves, and not tests and texts, which a wheel of ours has not or which no process reads."""
+    aside = {"__pycache__", "build", "dist", "tests", "gates", "bench", "model"} & set(file.parts)
+    return not aside and ".egg-info" not in str(file) and file.suffix != ".md" and not file.name.startswith("test_")

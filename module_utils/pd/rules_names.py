@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from types import MappingProxyType
 
-from . import envfile, knobs
+from . import envfile, kernels, knobs
 from .generation import IDENTITY
 from .problem import Problem
 from .spec import GROUP_OF_ROLE, ROUTER, Instance, Spec, arg_name, arg_variables, dictionary, env_variables
@@ -46,6 +46,7 @@ RESERVED_ENV = MappingProxyType(
         "SPT_NOENV": "nothing: always set, without it a knob cannot be seen in the ranks (sglang-facts 2.7)",
         "SGLANG_EXPOSE_OWN_ENV_VARS": "nothing: always set on engines (sglang-facts 2.7)",
         "CUDA_VISIBLE_DEVICES": "engine_gpus",
+        **dict.fromkeys((kernels.WANTED, kernels.REPORTS), "engine_kernels"),
         **dict.fromkeys(IDENTITY, "nothing: it names the generation, which is computed"),
     }
 )

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from . import gates, gates_serving, loads
+from . import gates, gates_serving, kernels, loads
 from .gates import Verdict
 from .truth import Everything, Seen
 
-OWN_KEYS = ("PATH", "HOME", "SPT_NOENV")
+OWN_KEYS = ("PATH", "HOME", "SPT_NOENV", "SGLANG_CACHE_DIR", "PD_KERNELS_REPORT")
 """Set by the product on every instance; proven like the others, but not shown as knobs."""
 
 
@@ -49,7 +49,8 @@ def _rung(rung: str, seen: Seen, everything: Everything, generation: str, engine
     if verdict.state != "READY" or not served:
         return verdict
     did = "read" if seen.member.role == "prefill" else "wrote"
-    return replace(verdict, why=f"{did} {moved:.0f} tokens for the router, {len(seen.ranks)} processes carry {generation}")
+    carry = f"{len(seen.ranks)} processes carry {generation}{kernels.said(seen.member.knobs)}"
+    return replace(verdict, why=f"{did} {moved:.0f} tokens for the router, {carry}")
 
 
 def _moved(seen: Seen, everything: Everything) -> float:

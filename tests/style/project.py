@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-IGNORED = {".git", ".venv", ".lab", ".ansible", ".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache", "__pycache__", "build"}
+IGNORED = {".git", ".venv", ".venv-kernels", ".lab", ".ansible", ".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache", "__pycache__", "build"}
 INNER = ("tasks", "pre_tasks", "post_tasks", "handlers", "block", "rescue", "always")
 
 

@@ -14,6 +14,7 @@ IMAGE = "pair-on-doubles"
 VARIABLES: dict[str, Any] = {
     "runtime_engine_lock": "double.lock",
     "runtime_packages": ["tests/fakes/double"],
+    "engine_kernels": [],
     "runtime_check_imports": ["sglang.launch_server"],
     "model_source": "path",
     "model_name": "fake",

@@ -42,6 +42,7 @@ def test_a_prefill() -> None:
         "HOME": "/var/cache/sglang-pd",
         "SPT_NOENV": "1",
         "SGLANG_EXPOSE_OWN_ENV_VARS": "1",
+        "SGLANG_CACHE_DIR": "/var/cache/sglang-pd/jit/0123456789/device",
         "SGLANG_HOST_IP": "127.0.0.1",
         "SGLANG_TIMEOUT_KEEP_ALIVE": "75",
         "CUDA_VISIBLE_DEVICES": "0,1,2,3",
@@ -77,6 +78,13 @@ def test_the_router_knows_both_engines() -> None:
         "SPT_NOENV": "1",
     }
     assert router.metrics_url == "http://127.0.0.1:29000"
+
+
+def test_kernels_are_named_to_the_engine_that_wants_them_and_to_no_other() -> None:
+    found = made(spec(decode0={"engine_kernels": ["guards", "sparse_decode"]}))
+    assert found["decode0"].env["PD_KERNELS"] == "guards,sparse_decode"
+    assert found["decode0"].env["PD_KERNELS_REPORT"] == "/var/cache/sglang-pd/kernels/decode0"
+    assert not [name for other in ("prefill0", "router0") for name in found[other].env if name.startswith("PD_KERNELS")]
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,15 @@ def test_build_leavings_do_not(parts: Path, leaving: str) -> None:
     assert len(before) == 10
 
 
+@pytest.mark.parametrize("aside", ["tests/test_a.py", "gates/aot.py", "bench/gpu.py", "model/wave.py", "inner/test_a.py", "inner/README.md"])
+def test_what_is_not_installed_does_not(parts: Path, aside: str) -> None:
+    before = named(parts)
+    file = parts / "standins" / aside
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("a test")
+    assert named(parts) == before
+
+
 def test_where_the_project_lies_does_not(parts: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     moved = tmp_path_factory.mktemp("elsewhere") / "project"
     before = named(parts)

@@ -25,6 +25,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 RECORD = "release.json"
+JIT = Path("/var/cache/sglang-pd/jit")
+"""What each release's engines compiled at run time; it goes with the release (launch_engine.py)."""
 # What an engine's three processes import first. Doing so once here proves that it can be done, and leaves the bytecode:
 # engines run without the right to write it, and would compile 5600 files at every start: 82 s of CPU instead of 39.
 ENGINE_IMPORTS = (
@@ -254,6 +256,7 @@ def _prune(root: Path, keep: list[str], newest: int) -> None:
             continue
         (path / RECORD).unlink(missing_ok=True)  # first: a release that is going is not whole any more
         shutil.rmtree(path)
+        shutil.rmtree(JIT / path.name, ignore_errors=True)
         say(f"release {path.name}: removed")
 
 
