@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pd import generation, ledger, lock, node, observe, stopping
+from pd import generation, instances, ledger, lock, node, observe, stopping
 
-from tests.module.loaded import documented, redirect, run
+from tests.module.loaded import redirect, run
 
 GEN = "0f3c5a9be210"
-NEEDS = documented("sglang_instance").module.needs
 
 
 @pytest.mark.parametrize(
@@ -35,7 +34,7 @@ NEEDS = documented("sglang_instance").module.needs
     ],
 )
 def test_needs(state: str, active: str, carries: str | None, expected: bool) -> None:
-    assert NEEDS(state, {"active_state": active, "generation": carries}, GEN) is expected
+    assert instances.needs(state, {"active_state": active, "generation": carries}, GEN) is expected
 
 
 class Systemd:

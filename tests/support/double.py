@@ -20,7 +20,7 @@ VARIABLES: dict[str, Any] = {
     "model_name": "fake",
     "model_dir": "/srv",
     "engine_common_args": {"disaggregation-transfer-backend": "nixl", "enable-metrics": True, "chunked-prefill-size": 256},
-    "engine_restart_sec": 20,
+    "recover_settle": 2,
     "pd_start_deadline": 40,
     "pd_serve_deadline": 40,
     "pd_stop_deadline": 40,
