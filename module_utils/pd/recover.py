@@ -96,8 +96,8 @@ class Recovery:
             ledger.append("stop", {"instance": name, "run": self.run, "generation": self.generation, "hard": True})
             say(f"{name}: stopped hard")
         for name in names:
-            unit = observe.unit(self.members[name].unit)
-            halted = stopping.halt(unit, since=lock.boottime(), grace=math.inf, seconds=STOP_SECONDS, count=lambda: None)
+            stopped = observe.unit(self.members[name].unit)
+            halted = stopping.halt(stopped, since=lock.boottime(), grace=math.inf, seconds=STOP_SECONDS, count=lambda: None)
             if not halted.gone:
                 raise FailedError(f"{name} cannot be stopped: {halted}", hung=True)
             ledger.append("stopped", {"instance": name, "run": self.run, "generation": self.generation})

@@ -17,7 +17,8 @@ def test_what_is_installed_runs_with_its_settings(tmp_path: Path) -> None:
     brain.install(files, name, tmp_path)
     assert brain.is_installed(name, tmp_path)
     code = "import json, sys; from pd import recover; print(json.loads(recover.SETTINGS.read_text())['times'], recover.__file__)"
-    done = subprocess.run([sys.executable, "-S", "-c", code], cwd="/", env={"PYTHONPATH": str(tmp_path / "current")}, capture_output=True, text=True, check=False)
+    env = {"PYTHONPATH": str(tmp_path / "current")}
+    done = subprocess.run([sys.executable, "-S", "-c", code], cwd="/", env=env, capture_output=True, text=True, check=False)
     times, where = done.stdout.split()
     assert (times, Path(where)) == ("5", tmp_path / "current" / "pd" / "recover.py"), done.stderr
 
