@@ -91,7 +91,7 @@ PLANTED = [
     (rules.locks_are_exact, "requirements/x.lock", LOCK + "x @ https://example.org/x.whl\n"),
     (rules.nothing_names_this_machine, "docs/x.md", "see /wo" + "rk/main\n"),
     (rules.nothing_names_this_machine, "Makefile", "pip install -i https://py" + "pi.org/simple\n"),
-    (rules.files_and_functions_are_short, "lab/x.py", "x = 1\n" * 300),
+    (rules.files_and_functions_are_short, "lab/x.py", "x = 1\n" * 301),
     (rules.files_and_functions_are_short, "tests/x.py", "def f():\n" + "    x = 1\n" * 49),
     (rules.files_and_functions_are_short, "library/m.py", "def main():\n" + "    x = 1\n" * 39),
     (rules.nothing_is_left_for_later, "docs/x.md", "TO" + "DO: write\n"),
