@@ -53,10 +53,12 @@ instance:
   sample: {"name": "decode0", "active_state": "active", "main_pid": 4711, "generation": "0f3c5a9be210"}
 """
 
+import time  # noqa: E402
+from dataclasses import asdict  # noqa: E402
 from typing import Any  # noqa: E402
 
 from ansible.module_utils.basic import AnsibleModule  # noqa: E402
-from ansible.module_utils.pd import instances, lock, node  # noqa: E402
+from ansible.module_utils.pd import ledger, lock, node, observe  # noqa: E402
 
 SPEC: dict[str, Any] = {
     "name": {"type": "str", "required": True},
@@ -64,6 +66,46 @@ SPEC: dict[str, Any] = {
     "unit": {"type": "str", "required": True},
     "run": {"type": "str"},
 }
+EVENT = {"started": "start", "stopped": "stop"}
+
+
+def observed(name: str, unit: str) -> dict[str, Any]:
+    """The instance as it is: systemd's view, and PD_GENERATION of its main process."""
+    seen = observe.unit(unit)
+    has = observe.environ(seen.main_pid) if seen.main_pid else None
+    return {**asdict(seen), "name": name, "unit": unit, "generation": (has or {}).get("PD_GENERATION")}
+
+
+def needs(state: str, seen: dict[str, Any], current: str | None) -> bool:
+    """Whether a job must be queued. Pure."""
+    runs = seen["active_state"] in ("active", "activating", "reloading")
+    if state == "stopped":
+        return bool(runs or seen["active_state"] == "deactivating")
+    return state == "started" and not (runs and seen["generation"] == current)
+
+
+def act(state: str, unit: str, seen: dict[str, Any]) -> None:
+    """Queue the job. A restart is never queued: stop and start are steps of their own."""
+    if state == "stopped":
+        if seen["active_state"] != "deactivating":
+            observe.run(["systemctl", "stop", "--no-block", unit])
+        return
+    if seen["need_reload"] or not seen["enabled"]:
+        observe.run(["systemctl", "daemon-reload"], timeout=30)
+    if not seen["enabled"]:
+        observe.run(["systemctl", "enable", unit], timeout=30)
+    observe.run(["systemctl", "reset-failed", unit])
+    observe.run(["systemctl", "start", "--no-block", unit])
+
+
+def settled(state: str, name: str, unit: str, before: dict[str, Any], seconds: float = 3.0) -> dict[str, Any]:
+    """After a start: the unit once systemd has given it a process of its own, so that the gate knows which one to watch."""
+    deadline = time.monotonic() + seconds
+    while True:
+        after = observed(name, unit)
+        if state == "stopped" or after["invocation"] != before["invocation"] or time.monotonic() > deadline:
+            return after
+        time.sleep(0.05)
 
 
 def main() -> None:
@@ -73,9 +115,15 @@ def main() -> None:
     try:
         if run and not module.check_mode:
             lock.keep(run)
-        before = instances.observed(name, unit)
-        changed = instances.needs(state, before, node.current_id())
-        after = instances.change(state, name, unit, before, run) if changed and not module.check_mode else before
+        before = observed(name, unit)
+        changed = needs(state, before, node.current_id())
+        if changed and not module.check_mode:
+            act(state, unit, before)
+            after = settled(state, name, unit, before)
+            fields = {"instance": name, "run": run, "generation": node.current_id()}
+            ledger.append(EVENT[state], {**fields, **{key: after[key] for key in ("main_pid", "n_restarts", "invocation")}})
+        else:
+            after = before
     except (RuntimeError, OSError, ValueError) as error:
         module.fail_json(msg=f"{name} ({unit}): {error}")
     shown = {"before": f"{before['active_state']}\n", "after": f"{'inactive' if state == 'stopped' else 'active'}\n"}

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pd import generation, instances, ledger, lock, node, observe
+from pd import generation, ledger, lock, node, observe
 
-from tests.module.loaded import redirect, run
+from tests.module.loaded import documented, redirect, run
 
 GEN = "0f3c5a9be210"
+NEEDS = documented("sglang_instance").module.needs
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,7 @@ GEN = "0f3c5a9be210"
     ],
 )
 def test_needs(state: str, active: str, carries: str | None, expected: bool) -> None:
-    assert instances.needs(state, {"active_state": active, "generation": carries}, GEN) is expected
+    assert NEEDS(state, {"active_state": active, "generation": carries}, GEN) is expected
 
 
 class Systemd:

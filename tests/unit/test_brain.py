@@ -17,9 +17,10 @@ def test_what_is_installed_runs_with_its_settings(tmp_path: Path) -> None:
     brain.install(files, name, tmp_path)
     assert brain.is_installed(name, tmp_path)
     code = "import json, sys; from pd import recover; print(json.loads(recover.SETTINGS.read_text())['times'], recover.__file__)"
-    done = subprocess.run([sys.executable, "-S", "-c", code], cwd="/", env={"PYTHONPATH": str(tmp_path / "current")}, capture_output=True, text=True)
-    times, where = done.stdout.split()
-    assert (times, Path(where)) == ("5", tmp_path / "current" / "pd" / "recover.py"), done.stderr
+    asked = [sys.executable, "-S", "-c", code]
+    said = subprocess.run(asked, cwd="/", env={"PYTHONPATH": str(tmp_path / "current")}, capture_output=True, text=True, check=True).stdout
+    times, where = said.split()
+    assert (times, Path(where)) == ("5", tmp_path / "current" / "pd" / "recover.py")
 
 
 def test_other_settings_or_other_code_are_another_digest_and_the_old_one_goes(tmp_path: Path) -> None:
