@@ -1,14 +1,13 @@
-"""One instance, looked at and changed: what sglang_instance does for a playbook and recover.py does without one."""
+"""One instance, looked at and changed: what sglang_instance does for a playbook, and recover.py without one."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from . import ledger, node, observe
-
-EVENT = {"started": "start", "stopped": "stop"}
+from . import ledger, lock, node, observe, stopping
 
 
 def observed(name: str, unit: str) -> dict[str, Any]:
@@ -26,12 +25,8 @@ def needs(state: str, seen: dict[str, Any], current: str | None) -> bool:
     return state == "started" and not (runs and seen["generation"] == current)
 
 
-def act(state: str, unit: str, seen: dict[str, Any]) -> None:
-    """Queue the job. A restart is never queued: stop and start are steps of their own."""
-    if state == "stopped":
-        if seen["active_state"] != "deactivating":
-            observe.run(["systemctl", "stop", "--no-block", unit])
-        return
+def start(unit: str, seen: dict[str, Any]) -> None:
+    """Queue a start. A restart is never queued: stop and start are steps of their own."""
     if seen["need_reload"] or not seen["enabled"]:
         observe.run(["systemctl", "daemon-reload"], timeout=30)
     if not seen["enabled"]:
@@ -40,20 +35,52 @@ def act(state: str, unit: str, seen: dict[str, Any]) -> None:
     observe.run(["systemctl", "start", "--no-block", unit])
 
 
-def settled(state: str, name: str, unit: str, before: dict[str, Any], seconds: float = 3.0) -> dict[str, Any]:
+def settled(name: str, unit: str, before: dict[str, Any], seconds: float = 3.0) -> dict[str, Any]:
     """After a start: the unit once systemd has given it a process of its own, so that the gate knows which one to watch."""
     deadline = time.monotonic() + seconds
     while True:
         after = observed(name, unit)
-        if state == "stopped" or after["invocation"] != before["invocation"] or time.monotonic() > deadline:
+        if after["invocation"] != before["invocation"] or time.monotonic() > deadline:
             return after
         time.sleep(0.05)
 
 
-def change(state: str, name: str, unit: str, before: dict[str, Any], run: str | None) -> dict[str, Any]:
-    """Queue the job, write it into the ledger on behalf of `run`, and return the instance as it is then. Raises RuntimeError, OSError."""
-    act(state, unit, before)
-    after = settled(state, name, unit, before)
-    fields = {"instance": name, "run": run, "generation": node.current_id()}
-    ledger.append(EVENT[state], {**fields, **{key: after[key] for key in ("main_pid", "n_restarts", "invocation")}})
-    return after
+def started(params: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    """Start it and record the process that it got."""
+    start(params["unit"], before)
+    after = settled(params["name"], params["unit"], before)
+    record("start", params, after)
+    return {"instance": after}
+
+
+def stopped(params: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    """Stop it as far as this call gets, and record what happened; the next call goes on from there."""
+    since = stopping.begun(ledger.read(), params["run"], params["name"])
+    if since is None:
+        if needs("stopped", before, None):
+            if before["active_state"] != "deactivating":
+                observe.run(["systemctl", "stop", "--no-block", params["unit"]])
+            record("stop", params, before)
+        since = lock.boottime()
+    unit = observe.unit(params["unit"])
+    halted = stopping.halt(unit, since=since, grace=params["grace"], seconds=params["seconds"], count=counter(params["name"], before))
+    if halted.killed and params["grace"]:
+        record("killed", params, before, cut=halted.cut)
+    if halted.gone and stopping.begun(ledger.read(), params["run"], params["name"]):
+        record("stopped", params, before, why=str(halted))
+    return {"instance": observed(params["name"], params["unit"]), "stopped": halted.gone, "cut": halted.cut, "told": str(halted)}
+
+
+def counter(name: str, seen: dict[str, Any]) -> Callable[[], int | None]:
+    """How to count what a router has in flight, at the address it was started with; an engine is asked before it is stopped."""
+    try:
+        member = node.placed(name, seen["generation"] or "")
+    except node.NoGenerationError:
+        return lambda: None
+    return (lambda: stopping.in_flight(member)) if member.is_router else lambda: None
+
+
+def record(event: str, params: dict[str, Any], seen: dict[str, Any], **more: Any) -> None:
+    """One entry in the ledger, with the process it is about."""
+    fields = {"instance": params["name"], "run": params["run"], "generation": node.current_id(), **more}
+    ledger.append(event, {**fields, **{key: seen[key] for key in ("main_pid", "n_restarts", "invocation")}})

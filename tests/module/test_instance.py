@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pd import generation, ledger, lock, node, observe, stopping
+from pd import generation, instances, ledger, lock, node, observe, stopping
 
-from tests.module.loaded import documented, redirect, run
+from tests.module.loaded import redirect, run
 
 GEN = "0f3c5a9be210"
-NEEDS = documented("sglang_instance").module.needs
+NEEDS = instances.needs
 
 
 @pytest.mark.parametrize(
