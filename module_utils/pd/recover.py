@@ -155,9 +155,9 @@ class Recovery:
 
 def look(generation: str, settings: Settings, goes_on: str, hung: bool) -> unattended.Now:
     """The set as it is."""
-    entries = ledger.read()
     members = node.everyone(generation)
     units = {m.name: observe.unit(m.unit) for m in members}
+    entries = ledger.read()  # after the units: a process that is seen is then in the ledger, if a run started it
     begun = unattended.cut_off(entries)
     return unattended.Now(
         engines={m.name: units[m.name] for m in members if not m.is_router},
