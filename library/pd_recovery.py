@@ -11,7 +11,7 @@ description:
   - Has systemd read unit files again that changed on disk. It starts and stops nothing.
 options:
   settings:
-    description: What the program is told - times, window, settle, start_deadline, serve_deadline, request_timeout.
+    description: What the program is told - times, window, settle, stall_after, start_deadline, serve_deadline, request_timeout.
     type: dict
     required: true
 attributes:

@@ -75,11 +75,10 @@ told:
   type: str
 """
 
-from collections.abc import Callable  # noqa: E402
 from typing import Any  # noqa: E402
 
 from ansible.module_utils.basic import AnsibleModule  # noqa: E402
-from ansible.module_utils.pd import instances, ledger, lock, node, observe, ops, stopping  # noqa: E402
+from ansible.module_utils.pd import instances, lock, node, ops  # noqa: E402
 
 SPEC: dict[str, Any] = {
     "name": {"type": "str", "required": True},
@@ -89,40 +88,7 @@ SPEC: dict[str, Any] = {
     "seconds": {"type": "float", "default": 8.0},
     "run": {"type": "str"},
 }
-
-
-def stopped(params: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
-    """Stop it as far as this call gets, and record what happened; the next call goes on from there."""
-    since = stopping.begun(ledger.read(), params["run"], params["name"])
-    if since is None:
-        if instances.needs("stopped", before, None):
-            if before["active_state"] != "deactivating":
-                observe.run(["systemctl", "stop", "--no-block", params["unit"]])
-            instances.record("stop", params["name"], params["run"], before)
-        since = lock.boottime()
-    unit = observe.unit(params["unit"])
-    halted = stopping.halt(
-        unit, since=since, grace=params["grace"], seconds=params["seconds"], count=counter(params["name"], before)
-    )
-    if halted.killed and params["grace"]:
-        instances.record("killed", params["name"], params["run"], before, cut=halted.cut)
-    if halted.gone and stopping.begun(ledger.read(), params["run"], params["name"]):
-        instances.record("stopped", params["name"], params["run"], before, why=str(halted))
-    return {
-        "instance": instances.observed(params["name"], params["unit"]),
-        "stopped": halted.gone,
-        "cut": halted.cut,
-        "told": str(halted),
-    }
-
-
-def counter(name: str, seen: dict[str, Any]) -> Callable[[], int | None]:
-    """How to count what a router has in flight, at the address it was started with; an engine is asked before it is stopped."""
-    try:
-        member = node.placed(name, seen["generation"] or "")
-    except node.NoGenerationError:
-        return lambda: None
-    return (lambda: stopping.in_flight(member)) if member.is_router else lambda: None
+EVENT = {"started": "start", "stopped": "stop"}
 
 
 def main() -> None:
@@ -135,13 +101,13 @@ def main() -> None:
         if state == "stopped" and params["grace"]:
             ops.ensure()  # what is killed at once has nothing to be asked
         if params["run"] and not module.check_mode:
-            lock.keep(params["run"], doing=f"{instances.EVENT.get(state, state)} {name}")
+            lock.keep(params["run"], doing=f"{EVENT.get(state, state)} {name}")
         before = instances.observed(name, unit)
         changed = instances.needs(state, before, node.current_id())
         if state == "stopped" and not module.check_mode:
-            told = stopped(params, before)
+            told = instances.stopped(params, before)
         elif changed and not module.check_mode:
-            told = {"instance": instances.started(name, unit, params["run"], before)}
+            told = instances.started(params, before)
     except (RuntimeError, OSError, ValueError, node.NoGenerationError) as error:
         module.fail_json(msg=f"{name} ({unit}): {error}")
     shown = {"before": f"{before['active_state']}\n", "after": f"{'inactive' if state == 'stopped' else 'active'}\n"}

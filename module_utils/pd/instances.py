@@ -1,14 +1,13 @@
-"""One instance, looked at and changed: what sglang_instance does for a playbook and recover.py does without one."""
+"""One instance, looked at and changed: what sglang_instance does for a playbook, and recover.py without one."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from . import ledger, node, observe
-
-EVENT = {"started": "start", "stopped": "stop"}
+from . import ledger, lock, node, observe, stopping
 
 
 def observed(name: str, unit: str) -> dict[str, Any]:
@@ -46,15 +45,42 @@ def settled(name: str, unit: str, before: dict[str, Any], seconds: float = 3.0) 
         time.sleep(0.05)
 
 
-def started(name: str, unit: str, run: str | None, before: dict[str, Any]) -> dict[str, Any]:
-    """Start it, record the process that it got, and return the instance as it is then. Raises RuntimeError, OSError."""
-    start(unit, before)
-    after = settled(name, unit, before)
-    record("start", name, run, after)
-    return after
+def started(params: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    """Start it and record the process that it got."""
+    start(params["unit"], before)
+    after = settled(params["name"], params["unit"], before)
+    record("start", params, after)
+    return {"instance": after}
 
 
-def record(event: str, name: str, run: str | None, seen: dict[str, Any], **more: Any) -> None:
+def stopped(params: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    """Stop it as far as this call gets, and record what happened; the next call goes on from there."""
+    since = stopping.begun(ledger.read(), params["run"], params["name"])
+    if since is None:
+        if needs("stopped", before, None):
+            if before["active_state"] != "deactivating":
+                observe.run(["systemctl", "stop", "--no-block", params["unit"]])
+            record("stop", params, before)
+        since = lock.boottime()
+    unit = observe.unit(params["unit"])
+    halted = stopping.halt(unit, since=since, grace=params["grace"], seconds=params["seconds"], count=counter(params["name"], before))
+    if halted.killed and params["grace"]:
+        record("killed", params, before, cut=halted.cut)
+    if halted.gone and stopping.begun(ledger.read(), params["run"], params["name"]):
+        record("stopped", params, before, why=str(halted))
+    return {"instance": observed(params["name"], params["unit"]), "stopped": halted.gone, "cut": halted.cut, "told": str(halted)}
+
+
+def counter(name: str, seen: dict[str, Any]) -> Callable[[], int | None]:
+    """How to count what a router has in flight, at the address it was started with; an engine is asked before it is stopped."""
+    try:
+        member = node.placed(name, seen["generation"] or "")
+    except node.NoGenerationError:
+        return lambda: None
+    return (lambda: stopping.in_flight(member)) if member.is_router else lambda: None
+
+
+def record(event: str, params: dict[str, Any], seen: dict[str, Any], **more: Any) -> None:
     """One entry in the ledger, with the process it is about."""
-    fields = {"instance": name, "run": run, "generation": node.current_id(), **more}
+    fields = {"instance": params["name"], "run": params["run"], "generation": node.current_id(), **more}
     ledger.append(event, {**fields, **{key: seen[key] for key in ("main_pid", "n_restarts", "invocation")}})

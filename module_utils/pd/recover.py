@@ -8,18 +8,17 @@ waits for its end, and looks then. What it does is said in its journal.
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from . import climb, gates, instances, ledger, lock, node, observe, plan, runs, stopping, unattended
-from .node import Placed
+from . import gates, gating, instances, ledger, lock, node, observe, plan, runs, unattended
 from .patience import took
 
 SETTINGS = Path(__file__).parents[1] / "recover.json"
@@ -38,6 +37,7 @@ class Settings:
     window: float = 1800.0
     settle: float = 10.0
     start_deadline: float = 3600.0
+    stall_after: float = 0.0
     serve_deadline: float = 300.0
     request_timeout: float = 60.0
 
@@ -64,10 +64,12 @@ class Recovery:
         self.generation = generation
         self.settings = settings
         self.members = {m.name: m for m in node.everyone(generation)}
-        self.baselines: dict[str, gates.Baseline] = {}
+        self.began = time.monotonic()
+        self.served: float | None = None
+        """Seconds after which it served, None when it does not."""
 
     def bring_up(self, todo: unattended.Todo) -> None:
-        """Stop hard what has outlived an engine, the router first; then carry out the plan for what is left. Raises FailedError."""
+        """Stop hard what has outlived an engine; then carry out the plan for what is left. Raises FailedError."""
         self.stop(todo.stop)
         seen = {m.name: instances.observed(m.name, m.unit) for m in self.members.values()}
         states = {name: plan.Seen(one["active_state"], one["generation"]) for name, one in seen.items()}
@@ -77,83 +79,85 @@ class Recovery:
         made = plan.plan(states, self.generation, False, engines, routers, strategy="overlapped")
         say(f"plan: {', '.join(map(str, made.steps))}")
         for step in made.steps:
-            member = self.members[step.instance]
             lock.keep(self.run)
             if step.action == "stop":
                 self.stop([step.instance])
             elif step.action == "start":
-                after = instances.started(member.name, member.unit, self.run, seen[member.name])
-                self.baselines[member.name] = gates.Baseline(after["main_pid"], after["n_restarts"], after["invocation"])
-            elif step.action == "gate":  # nothing is left to drain, and `settle` watches
-                self.gate(member, str(step.until), step.started)
+                member = self.members[step.instance]
+                instances.started({"name": member.name, "unit": member.unit, "run": self.run}, seen[member.name])
+            elif step.action == "gate":
+                self.gate(step)
+            elif step.action == "watch":
+                self.watch()
+            # a drain has nothing to wait for: the half of each request that was in the dead engine is lost
 
-    def stop(self, names: tuple[str, ...] | list[str]) -> None:
+    def stop(self, names: Sequence[str]) -> None:
         """Stop hard, all at once: a client that waits is told now, and a drain would wait for a peer that is gone."""
-        for name in names:
-            unit = self.members[name].unit
-            observe.run(["systemctl", "stop", "--no-block", unit])  # before the kill, so that systemd does not take it for a crash
-            observe.run(["systemctl", "kill", "--signal=SIGKILL", unit])
-            ledger.append("stop", {"instance": name, "run": self.run, "generation": self.generation, "hard": True})
-            say(f"{name}: stopped hard")
-        for name in names:
-            stopped = observe.unit(self.members[name].unit)
-            halted = stopping.halt(stopped, since=lock.boottime(), grace=math.inf, seconds=STOP_SECONDS, count=lambda: None)
-            if not halted.gone:
-                raise FailedError(f"{name} cannot be stopped: {halted}", hung=True)
-            ledger.append("stopped", {"instance": name, "run": self.run, "generation": self.generation})
+        with ThreadPoolExecutor(max_workers=len(names) or 1) as pool:
+            for told in pool.map(self._stopped, names):
+                say(told)
 
-    def gate(self, member: Placed, until: str, started: bool) -> None:
-        """Wait for the rung, while all that this try has started is watched. Raises FailedError."""
+    def _stopped(self, name: str) -> str:
+        unit = self.members[name].unit
+        asked = {"name": name, "unit": unit, "run": self.run, "grace": 0.0, "seconds": STOP_SECONDS}
+        told = instances.stopped(asked, instances.observed(name, unit))
+        if not told["stopped"]:
+            raise FailedError(f"{name} cannot be stopped: {told['told']}", hung=True)
+        return f"{name}: stopped hard"
+
+    def gate(self, step: plan.Step) -> None:
+        """Wait for the rung, while all that this try has brought up is watched. Raises FailedError."""
         began = said = time.monotonic()
-        limit = self.settings.serve_deadline if until == "serving" else self.settings.start_deadline
-        climber = climb.Climber(member, until, self.baselines.get(member.name), self.settings.request_timeout)
+        limit = self.settings.serve_deadline if step.until == "serving" else self.settings.start_deadline
+        asked: dict[str, Any] = {"name": step.instance, "generation": self.generation, "until": step.until, "started": step.started}
+        asked |= {"run": self.run, "baseline": None, "progress": None, "seconds": LOOK_SECONDS}
+        asked |= {"request_timeout": self.settings.request_timeout, "stall_after": self.settings.stall_after}
         while True:
             lock.keep(self.run)
-            verdict = climb.wait(climber, LOOK_SECONDS)
-            waited = time.monotonic() - began
-            if verdict.state == "READY":
-                self._record(climber, verdict, started)
-                say(f"{member.name}: {until} after {took(waited)} ({verdict.why})")
+            told = gating.look(asked)
+            asked |= {"baseline": told["baseline"], "progress": told.get("progress") or asked["progress"]}
+            verdict, waited = told["verdict"], time.monotonic() - began
+            if verdict["state"] != "WAIT":
+                gating.record(asked, told)
+            if verdict["state"] == "READY":
+                self.served = time.monotonic() - self.began if step.until == "serving" else self.served
+                say(f"{step.instance}: {step.until} after {took(waited)} ({verdict['why']})")
                 return
-            if verdict.state == "DEAD":
-                self._record(climber, verdict, started)
-                raise FailedError(f"{member.name} did not reach `{until}`: {verdict.why}")
-            self._watch()
+            if verdict["state"] == "DEAD":
+                raise FailedError(f"{step.instance} did not reach `{step.until}`: {verdict['why']}", hung=verdict["rung"] != "alive")
+            self._alive()
             if waited > limit:
-                raise FailedError(f"{member.name} did not reach `{until}` in {took(limit)}: {verdict.why}", hung=True)
+                raise FailedError(f"{step.instance} did not reach `{step.until}` in {took(limit)}: {verdict['why']}", hung=True)
             if time.monotonic() - said > SAY_SECONDS:
                 said = time.monotonic()
-                say(f"{member.name}: {took(waited)} | {verdict.why}")
+                say(f"{step.instance}: {took(waited)} | {told['phase']} | {verdict['why']}")
 
-    def _watch(self) -> None:
-        for name, since in self.baselines.items():
-            verdict = gates.alive(observe.unit(self.members[name].unit), since)
-            if verdict.state == "DEAD":
-                raise FailedError(f"{name} did not stay up: {verdict.why}")
+    def watch(self) -> None:
+        """Look at all of them for a while: an engine may die when its new peer connects (field report 002). Raises FailedError."""
+        asked = {"generation": self.generation, "run": self.run, "settle": self.settings.settle, "seconds": LOOK_SECONDS}
+        while True:
+            lock.keep(self.run)
+            verdict = gating.watch(asked)["verdict"]
+            if verdict["state"] == "DEAD":
+                raise FailedError(verdict["why"])
+            if verdict["state"] == "READY":
+                return
 
-    def settle(self) -> None:
-        """Watch what was started for a while: an engine may die when its new peer connects (field report 002); the next look sees it."""
-        end = time.monotonic() + self.settings.settle
-        try:
-            while time.monotonic() < end:
-                self._watch()
-                time.sleep(0.5)
-        except FailedError as error:
-            say(str(error))
-
-    def _record(self, climber: climb.Climber, verdict: gates.Verdict, started: bool) -> None:
-        fields = {"instance": climber.member.name, "generation": self.generation, "run": self.run, "started": started, "until": climber.until}
-        fields |= {"state": verdict.state, "rung": verdict.rung, "why": verdict.why}
-        if verdict.state == "READY":
-            fields["seconds"] = round(time.monotonic() - climber.unit.started_at, 3)
-        ledger.append("gate", fields)
+    def _alive(self) -> None:
+        """An engine that dies while another is gated is not waited for."""
+        for entry in ledger.read():
+            if entry["event"] == "start" and entry.get("run") == self.run:
+                since = gates.Baseline(*(entry[key] for key in ("main_pid", "n_restarts", "invocation")))
+                verdict = gates.alive(observe.unit(self.members[entry["instance"]].unit), since)
+                if verdict.state == "DEAD":
+                    raise FailedError(f"{entry['instance']} did not stay up: {verdict.why}")
 
 
 def look(generation: str, settings: Settings, goes_on: str, hung: bool) -> unattended.Now:
     """The set as it is."""
-    entries = ledger.read()
     members = node.everyone(generation)
     units = {m.name: observe.unit(m.unit) for m in members}
+    entries = ledger.read()  # after the units: a process that is seen is then in the ledger, if a run started it
     begun = unattended.cut_off(entries)
     return unattended.Now(
         engines={m.name: units[m.name] for m in members if not m.is_router},
@@ -180,7 +184,7 @@ def take(run: str, why: str, generation: str) -> lock.Lock | None:
         if verdict == "take over" and held is not None:
             ledger.append("takeover", {**fields, "from_run": held.run, "from_who": held.who, "held_since": held.since})
             ledger.append("end", {"run": held.run, "outcome": "abandoned", "noticed_by": run})
-        ledger.append("begin", {**fields, "boot": asked.boot, "at": asked.renewed})
+        ledger.append("begin", {**fields, "boot_id": asked.boot})
     return None
 
 
@@ -205,19 +209,18 @@ def wait_for(held: lock.Lock) -> None:
 
 def attempt(recovery: Recovery, todo: unattended.Todo) -> FailedError | None:
     """Under the lock: bring the set up, or close it; how that ended is in the ledger. The failure, when it is worth another try."""
-    began = time.monotonic()
+    outcome, failed, why = "done", None, todo.why
     try:
         if todo.what == "give up":
+            outcome = unattended.GAVE_UP
             recovery.stop(todo.stop)
         else:
             recovery.bring_up(todo)
     except (FailedError, RuntimeError, OSError) as error:
-        say(f"failed after {took(time.monotonic() - began)}: {error}")
-        give_back(recovery.run, recovery.generation, "failed", {"why": str(error)})
-        return error if isinstance(error, FailedError) else FailedError(str(error), hung=True)
-    outcome = unattended.GAVE_UP if todo.what == "give up" else "done"
-    give_back(recovery.run, recovery.generation, outcome, {"why": todo.why, "seconds": round(time.monotonic() - began, 3)})
-    return None
+        failed = error if isinstance(error, FailedError) else FailedError(str(error), hung=True)
+        outcome, why = ("failed" if outcome == "done" else outcome), f"{todo.why}; {error}"
+    give_back(recovery.run, recovery.generation, outcome, {"why": why, "seconds": round(recovery.served or 0.0, 3)})
+    return failed
 
 
 def main(settings: Settings) -> None:
@@ -240,9 +243,7 @@ def main(settings: Settings) -> None:
             say("stopped. Mend the cause, then: restart-pd.yml")
             return
         goes_on, hung = (str(failed), failed.hung) if failed else ("", False)
-        if not failed:
-            say("the set serves again")
-            recovery.settle()
+        say(f"failed: {failed}" if failed else f"the set serves again, after {took(recovery.served or 0.0)}")
 
 
 if __name__ == "__main__":

@@ -112,7 +112,7 @@ def since_last_transaction(entries: Iterable[Entry]) -> list[Entry]:
 
 def recent(entries: Iterable[Entry], boot: str, now: float, seconds: float) -> int:
     """Recoveries since the last transaction, of this boot, within the window; `now` is on the boot clock, which no clock step moves."""
-    return sum(e.get("boot") == boot and now - float(e.get("at") or 0.0) < seconds for e in since_last_transaction(entries))
+    return sum(e.get("boot_id") == boot and now - float(e["boot"]) < seconds for e in since_last_transaction(entries))
 
 
 def started(entries: Iterable[Entry]) -> frozenset[str]:

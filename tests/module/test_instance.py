@@ -11,6 +11,7 @@ from pd import generation, instances, ledger, lock, node, observe, stopping
 from tests.module.loaded import redirect, run
 
 GEN = "0f3c5a9be210"
+NEEDS = instances.needs
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,7 @@ GEN = "0f3c5a9be210"
     ],
 )
 def test_needs(state: str, active: str, carries: str | None, expected: bool) -> None:
-    assert instances.needs(state, {"active_state": active, "generation": carries}, GEN) is expected
+    assert NEEDS(state, {"active_state": active, "generation": carries}, GEN) is expected
 
 
 class Systemd:

@@ -124,7 +124,7 @@ def test_it_never_stops_what_does_not_run_and_acts_only_for_a_reason(
 
 
 def begin(run: str, who: str = "systemd", at: float = 0.0, boot: str = "b") -> dict[str, Any]:
-    return {"event": "begin", "run": run, "who": who, "why": "decode0 died", "ts": "T", "boot": boot, "at": at}
+    return {"event": "begin", "run": run, "who": who, "why": "decode0 died", "ts": "T", "boot_id": boot, "boot": at}
 
 
 def act(event: str, run: str, instance: str) -> dict[str, Any]:
