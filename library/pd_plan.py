@@ -41,6 +41,9 @@ options:
   usual:
     description: What M(pd_generation) says of earlier steps; for the forecast.
     type: dict
+  folder:
+    description: Where the run leaves what it has to show; a new one by default. A run that plans a second time goes on with its first.
+    type: str
 attributes:
   check_mode:
     support: full
