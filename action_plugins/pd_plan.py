@@ -44,7 +44,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             **result,
             "changed": False,
             "run": run,
-            "folder": str(runs.folder(Path((task_vars or {}).get("playbook_dir", ".")), run)),
+            "folder": str(args.get("folder") or runs.folder(Path((task_vars or {}).get("playbook_dir", ".")), run)),
             "who": f"{getpass.getuser()}@{socket.gethostname()}",
             "steps": [{**asdict(step), "text": str(step)} for step in made.steps],
             "restarts": list(made.restarts),

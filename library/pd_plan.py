@@ -48,6 +48,9 @@ options:
       - A load that cannot be read asks nothing, and the plan says so.
     type: int
     default: 0
+  folder:
+    description: Where the run leaves what it has to show; a new one by default. A run that plans a second time goes on with its first.
+    type: str
 attributes:
   check_mode:
     support: full
