@@ -9,7 +9,7 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; 
 BIN := .venv/bin
 UVFLAGS := --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet
 
-.PHONY: help venv lab lab-down kernels test test-all lint lock
+.PHONY: help venv lab lab-down kernels test test-all lint lock bench-restart
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -56,6 +56,12 @@ test: .venv/done lint ## everything CI runs: lint, unit, module, style, render, 
 	$(BIN)/pytest -q tests/e2e
 
 test-all: test ## and what takes too long for CI: nothing yet
+
+bench-restart: .venv/done ## measure what a co-restart costs (15 min, the machine to itself); results in bench/results/
+	$(BIN)/python -m bench.restart gate
+	$(BIN)/python -m bench.restart outage
+	$(BIN)/python -m bench.restart real
+	$(BIN)/python -m bench.table
 
 lock: .venv/done ## resolve every lock file anew from its .in file
 	cd requirements && for name in bootstrap dev ops router double; do ../$(BIN)/uv pip compile $(UVFLAGS) $$name.in -o $$name.lock; done

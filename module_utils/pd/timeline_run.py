@@ -123,6 +123,8 @@ class _Reading:
     outages: list[Outage] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     started: dict[str, str] = field(default_factory=dict)
+    touched: set[str] = field(default_factory=set)
+    proved: float = 0.0
 
     def close(self, lane: str, at: float, unfinished: bool = False) -> None:
         if lane in self.open:
@@ -154,38 +156,48 @@ class _Reading:
         event, lane, at = str(entry.get("event")), str(entry.get("instance") or ""), self.clock(entry)
         if isinstance(entry.get("load"), dict):
             self.samples.extend(sample(at, entry["load"]))
-        untouched = lane not in self.open and not any(bar.lane == lane for bar in self.bars)
+        if event in ("stop", "start", "stopped", "gate") and lane:
+            self._acted(entry, event, lane, at)
+        elif event == "drained" and isinstance(entry.get("seconds"), int | float):
+            self._over(entry, "drain", max(0.0, at - float(entry["seconds"])), at)
+        elif event == "settled":
+            self._over(entry, "watch", min(at, self.proved), at)
+            if entry.get("state") == "DEAD":
+                self.marks.append(Mark(at, "dead", first_line(entry.get("why")), lane))
+        elif event == "bad":
+            self.marks.append(Mark(at, "bad", f"{entry.get('generation')} marked bad{_because(entry)}"))
+        elif event == "takeover":
+            self.marks.append(Mark(at, "note", f"took over from {entry.get('from_who')}, who was gone"))
+        if entry.get("cut"):
+            self.marks.append(Mark(at, "note", f"{entry['cut']} requests were cut", lane))
+
+    def _acted(self, entry: Entry, event: str, lane: str, at: float) -> None:
+        """What was done to one instance."""
+        untouched = lane not in self.touched
+        self.touched.add(lane)
         if untouched and (event == "stop" or (event == "gate" and entry.get("state") == "READY")):
             # only a stop, or a look without a start, says that something ran there before
             self.bars.append(Bar(lane, "ran", 0.0, at))
-        if event in ("stop", "start") and lane:
+        if event in ("stop", "start"):
             self.close(lane, at)
             self.open[lane] = ("stop" if event == "stop" else "load", at)
             self.started[lane] = str(entry.get("invocation"))
             if lane in self.routers:
                 self.down(at, known=event == "stop" or not untouched)
         elif event == "stopped":
-            self.close(lane, at, unfinished=entry.get("state") != "READY")
-        elif event == "gate" and lane:
-            self._gate(entry, lane, at)
-        elif event in ("drained", "watched") and isinstance(entry.get("seconds"), int | float):
-            kind: Kind = "drain" if event == "drained" else "watch"
-            start = max(0.0, at - float(entry["seconds"]))
-            self.bars.extend(Bar(str(name), kind, start, at) for name in entry.get("instances") or [lane])
-        elif event == "bad":
-            self.marks.append(Mark(at, "bad", f"{entry.get('generation')} marked bad{_because(entry)}"))
-        elif event == "takeover":
-            self.marks.append(Mark(at, "note", f"took over from {entry.get('from_who')}, who was gone"))
-
-    def _gate(self, entry: Entry, lane: str, at: float) -> None:
-        dead = entry.get("state") != "READY"
-        self.close(lane, at, unfinished=dead)
-        if dead:
+            self.close(lane, at)
+        elif entry.get("state") == "READY":
+            self.close(lane, at)
+            self.open[lane], self.proved = ("serve", at), at
+            if lane in self.routers and entry.get("until", "serving") == "serving":
+                self.up(at)
+        else:
+            self.close(lane, at, unfinished=True)
             self.marks.append(Mark(at, "dead", first_line(entry.get("why")), lane))
-            return
-        self.open[lane] = ("serve", at)
-        if lane in self.routers and entry.get("until", "serving") == "serving":
-            self.up(at)
+
+    def _over(self, entry: Entry, kind: Kind, start: float, end: float) -> None:
+        """A stretch over the lanes that were looked at."""
+        self.bars.extend(Bar(str(name), kind, start, end) for name in entry.get("instances") or ())
 
 
 def _served(bar: Bar, outages: Sequence[Outage]) -> list[Bar]:

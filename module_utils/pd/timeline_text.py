@@ -60,7 +60,8 @@ def outage_told(told: Timeline) -> str:
         parts.append(f"forecast {told.forecast:.1f} s")
     before = [o.end - o.start for earlier in told.earlier for o in earlier.outages[:1] if o.end is not None]
     if before:
-        parts.append(f"last {len(before)} such runs {min(before):.1f} to {max(before):.1f} s")
+        many = f"last {len(before)} such runs {min(before):.1f} to {max(before):.1f} s"
+        parts.append(many if len(before) > 1 else f"the one such run before {before[0]:.1f} s")
     return ", ".join(parts)
 
 

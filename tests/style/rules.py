@@ -123,7 +123,16 @@ def nothing_names_this_machine(project: Project) -> Iterator[str]:
                 yield f"{file}:{number}: {line.strip()[:80]}"
 
 
-PYTHON = ("module_utils/**/*.py", "library/*.py", "action_plugins/*.py", "lab/**/*.py", "tests/**/*.py", "roles/*/files/*.py", "kernels/**/*.py")
+PYTHON = (
+    "module_utils/**/*.py",
+    "library/*.py",
+    "action_plugins/*.py",
+    "lab/**/*.py",
+    "bench/**/*.py",
+    "tests/**/*.py",
+    "roles/*/files/*.py",
+    "kernels/**/*.py",
+)
 
 
 def files_and_functions_are_short(project: Project) -> Iterator[str]:

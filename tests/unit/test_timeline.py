@@ -25,7 +25,7 @@ Event = tuple[float, str, str, dict[str, Any]]
 
 ORDERED: tuple[Event, ...] = (
     (1, "stop", "router0", {}),
-    (2, "stopped", "router0", OK),
+    (2, "stopped", "router0", {}),
     (3, "stop", "prefill0", {}),
     (3.5, "stopped", "prefill0", OK),
     (4, "start", "prefill0", {"invocation": "inv1"}),
@@ -127,13 +127,15 @@ def test_two_outages_when_the_set_fails_after_it_served() -> None:
 def test_drain_and_watch_are_drawn_in_every_lane_they_looked_at() -> None:
     events: list[Event] = [
         *ORDERED[:2],
-        (2.9, "drained", "prefill0", {"instances": ["prefill0", "decode0"], "seconds": 0.7}),
+        (2.75, "drained", "", {"instances": ["prefill0", "decode0"], "seconds": 0.5, "cut": 3}),
         *ORDERED[2:],
-        (22, "watched", "router0", {"seconds": 5}),
+        (22, "settled", "prefill0", {"instances": ["router0", "prefill0"], "state": "DEAD", "why": "MainPID 7 -> 9"}),
     ]
     told = drawn(ledger("r", events))
-    assert [pytest.approx(bar) for bar in bars(told.run, "decode0")] == [("drain", 2.2, 2.9)]
-    assert bars(told.run, "router0")[-1] == ("watch", 17, 22) and "decode0" in told.lanes
+    assert bars(told.run, "decode0") == [("drain", 2.25, 2.75)] and "decode0" in told.lanes
+    assert bars(told.run, "prefill0")[:3] == [("ran", 0, 3), ("drain", 2.25, 2.75), ("stop", 3, 3.5)], "drained while it ran"
+    assert bars(told.run, "router0")[-1] == ("watch", 17, 22)
+    assert [mark.text for mark in told.run.marks] == ["3 requests were cut", "MainPID 7 -> 9"]
 
 
 def test_an_outage_that_an_earlier_run_began_counts_from_there() -> None:
@@ -197,7 +199,7 @@ def test_the_page_is_whole_and_says_nothing_unescaped() -> None:
     assert max(edges) <= timeline_svg.WIDTH
 
 
-EVENTS = st.sampled_from(["stop", "stopped", "start", "gate", "drained", "watched", "bad", "takeover", "good", "end", "new"])
+EVENTS = st.sampled_from(["stop", "stopped", "start", "gate", "drained", "settled", "killed", "bad", "takeover", "good", "end", "new"])
 FIELDS = st.fixed_dictionaries(
     {},
     optional={
@@ -205,6 +207,8 @@ FIELDS = st.fixed_dictionaries(
         "until": st.sampled_from(["working", "serving", "stopped"]),
         "why": st.text(max_size=20) | st.none(),
         "seconds": st.floats(0, 100),
+        "cut": st.integers(0, 3) | st.none(),
+        "instances": st.lists(st.sampled_from(["router0", "prefill0"])),
         "load": st.dictionaries(st.sampled_from(["router0", "prefill0"]), st.dictionaries(st.sampled_from(["active", "running"]), st.integers(0, 9))),
     },
 )
