@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,21 @@ def play(playbook: str, *options: str, **extra: Any) -> Act:
 
 
 restart = play("restart-pd.yml")
+
+
+def then(*acts: Act) -> Act:
+    """One act after the other; the last one's end counts, and everything they say."""
+
+    def act(pair: Pair) -> Outcome:
+        done = [one(pair) for one in acts]
+        return replace(done[-1], stdout="\n".join(one.stdout for one in done), events=[e for one in done for e in one.events])
+
+    return act
+
+
+def seen(command: str) -> Act:
+    """What a command on the machine says; it must succeed."""
+    return lambda pair: Outcome(0, pair.machine.exec(command).stdout, [])
 
 
 def on_node(*commands: str) -> Arrange:
@@ -88,3 +105,9 @@ def at_a_terminal(playbook: str, says: str, types: str, **extra: Any) -> Act:
         return Outcome(int(child.exitstatus or 0), asked + (child.before or ""), [])
 
     return act
+
+
+def in_generation(instance: str, **faults: Any) -> Arrange:
+    """A fault of a double that is a knob: the generation that is asked for has it, the one before has not."""
+    file = {"prefill0": "prefill.yml", "decode0": "decode.yml"}[instance]
+    return lambda pair: pair.project.knob(file, "engine_env", "PD_DOUBLE", f"'{json.dumps(faults)}'")

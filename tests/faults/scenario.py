@@ -35,7 +35,7 @@ class Scenario:
     """One fault. `says`, `never`: patterns of what the run prints. `fate`: of prefill0, decode0, router0: same, new or down.
 
     `ledger`: entries that the run must leave, in this order, others may lie between; no entry named: none may be left.
-    `reports`: the field reports that it stands for.
+    `once`: no instance was started twice. `reports`: the field reports that it stands for.
     """
 
     act: Callable[[Pair], Outcome]
@@ -45,6 +45,7 @@ class Scenario:
     arrange: Callable[[Pair], object] = lambda _pair: None
     ledger: tuple[str, ...] = ()
     never: tuple[str, ...] = ()
+    once: bool = False
     reports: tuple[str, ...] = ()
     echoes: bool = True
 
@@ -72,6 +73,7 @@ def carry_out(scenario: Scenario, pair: Pair) -> None:
     assert fate(before, pair) == scenario.fate, told[-6000:]
     left = [line(entry) for entry in ledger(pair.machine)[before.entries :]]
     assert in_order(scenario.ledger, left) if scenario.ledger else left == [], left
+    assert not scenario.once or sorted(one for one in left if one.startswith("start ")) == sorted(f"start {name}" for name in UNITS), left
     END[scenario.ends](scenario, before, pair)
 
 
