@@ -8,19 +8,14 @@ import pytest
 
 import lab
 from tests.support import pairs
+from tests.support import real as real_pair
 from tests.support.project import Project
-
-MADE_FROM = ("roles", "requirements", "group_vars", "lab/standins", "module_utils/pd/generation.py", "module_utils/pd/members.py")
 
 
 @pytest.fixture(scope="session")
 def real_image(tmp_path_factory: pytest.TempPathFactory) -> lab.Image:
-    """A machine that site.yml took from bare to serving, once."""
-
-    def make(machine: lab.Machine) -> None:
-        Project(tmp_path_factory.mktemp("image"), machine).play("site.yml").ok()
-
-    return lab.ensure_image("pair-on-real-engines", pairs.digest(MADE_FROM), make)
+    """Made once for all test files."""
+    return real_pair.image(tmp_path_factory.mktemp("image"))
 
 
 @pytest.fixture(scope="module")

@@ -34,8 +34,9 @@ INVOCATIONS = "for unit in $*; do systemctl show -P InvocationID -P ActiveState 
 class Scenario:
     """One fault. `says`, `never`: patterns of what the run prints. `fate`: of prefill0, decode0, router0: same, new or down.
 
-    `ledger`: entries that the run must leave, in this order, others may lie between; no entry named: none may be left.
-    `once`: no instance was started twice. `reports`: the field reports that it stands for.
+    `undo` takes back what was arranged, on a machine that goes on to the next scenario. `ledger`: entries that the run must leave, in
+    this order, others may lie between; no entry named: none may be left. `once`: no instance was started twice. `reports`: the field
+    reports that it stands for.
     """
 
     act: Callable[[Pair], Outcome]
@@ -44,6 +45,7 @@ class Scenario:
     fate: str = "same same same"
     arrange: Callable[[Pair], object] = lambda _pair: None
     ledger: tuple[str, ...] = ()
+    undo: Callable[[Pair], object] = lambda _pair: None
     never: tuple[str, ...] = ()
     once: bool = False
     reports: tuple[str, ...] = ()
@@ -63,7 +65,14 @@ def carry_out(scenario: Scenario, pair: Pair) -> None:
     """Arrange, act, and judge every part of the row."""
     before = Before(invocations(pair), pair.generation(), len(ledger(pair.machine)))
     scenario.arrange(pair)
-    done = scenario.act(pair)
+    try:
+        judge(scenario, before, scenario.act(pair), pair)
+    finally:
+        scenario.undo(pair)
+
+
+def judge(scenario: Scenario, before: Before, done: Outcome, pair: Pair) -> None:
+    """Whether everything is as the row says."""
     told = "\n".join([*done.failures(), done.stdout])
     assert (done.rc == 0) is (scenario.ends == "serves"), told[-6000:]
     for pattern in scenario.says:

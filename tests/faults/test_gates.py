@@ -79,7 +79,7 @@ SCENARIOS = {
     ),
     "prefill stays broken: the good generation does not come up either": Scenario(
         restart, "down", ("prefill0 did not reach `working`: DEAD at `alive`", "CUDA out of memory"), "down same down",
-        scripted("prefill0", load_seconds=5, die_at={"phase": "load", "after_s": 1, **DIES}), ("gate prefill0 DEAD", "end failed"), (),
+        scripted("prefill0", load_seconds=5, die_at={"phase": "load", "after_s": 1, **DIES}), ("gate prefill0 DEAD", "end failed"),
     ),
     "a process that ignores SIGTERM": serves(scripted("decode0", ignore_sigterm=True), ledger=("stop decode0", "stopped decode0 READY")),
     "a drain that never ends": serves(

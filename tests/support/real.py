@@ -1,0 +1,21 @@
+"""A machine that runs the pair on the real engine, as a newcomer's `make lab` brings it up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import lab
+from tests.support.pairs import digest
+from tests.support.project import Project
+
+IMAGE = "pair-on-real-engines"
+MADE_FROM = ("roles", "requirements", "group_vars", "lab/standins", "module_utils/pd/generation.py", "module_utils/pd/members.py")
+
+
+def image(folder: Path) -> lab.Image:
+    """The image that site.yml took from bare to serving, once."""
+
+    def make(machine: lab.Machine) -> None:
+        Project(folder, machine).play("site.yml").ok()
+
+    return lab.ensure_image(IMAGE, digest(MADE_FROM), make)
