@@ -97,12 +97,13 @@ def at_a_terminal(playbook: str, says: str, types: str, **extra: Any) -> Act:
         child = pexpect.spawn(
             program, words, cwd=str(pair.project.root), env=environment(pair), encoding="utf-8", timeout=90, dimensions=(50, 300)
         )
-        child.expect(says)
-        asked = (child.before or "") + (child.after or "")
-        child.sendline(types)
-        child.expect(pexpect.EOF)
+        printed = ""
+        if child.expect([says, pexpect.EOF]) == 0:
+            printed = f"{child.before}{child.after}"
+            child.sendline(types)
+            child.expect(pexpect.EOF)
         child.close()
-        return Outcome(int(child.exitstatus or 0), asked + (child.before or ""), [])
+        return Outcome(int(child.exitstatus or 0), printed + str(child.before), [])
 
     return act
 
