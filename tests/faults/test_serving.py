@@ -113,7 +113,7 @@ def test_two_runs_at_once(pair: Pair, tmp_path: Path) -> None:
     ((refused, seconds),) = told
     said = "\n".join(refused.failures())
     assert refused.rc != 0 and seconds < 25
-    assert re.search(r"held by \S+@\S+ since \S+ \(restart asked for\), at `wait for prefill0 until working`", said), said
+    assert re.search(r"held by \S+@\S+ since \S+ \(restart asked for\), at `gate prefill0 until working`", said), said
     assert "Nothing was stopped" in said
     left = [line(entry) for entry in ledger(pair.machine)[before.entries :]]
     assert [left.count(f"start {name}") for name in ("prefill0", "decode0", "router0")] == [1, 1, 1]
