@@ -108,6 +108,12 @@ def at_a_terminal(playbook: str, says: str, types: str, **extra: Any) -> Act:
     return act
 
 
+def hung(instance: str) -> Arrange:
+    """The instance's scheduler is stopped by a signal: it publishes nothing any more, and its port still answers."""
+    found = f"for p in $(pgrep -f sglang::scheduler); do grep -q sglang-engine@{instance} /proc/$p/cgroup && kill -STOP $p && echo it; done"
+    return on_node(f"{{ {found}; }} | grep it")
+
+
 def in_generation(instance: str, **faults: Any) -> Arrange:
     """A fault of a double that is a knob: the generation that is asked for has it, the one before has not."""
     file = {"prefill0": "prefill.yml", "decode0": "decode.yml"}[instance]

@@ -11,6 +11,7 @@ import re
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from lab.errors import ExecError
@@ -84,6 +85,8 @@ def judge(scenario: Scenario, before: Before, done: Outcome, pair: Pair) -> None
     assert in_order(scenario.ledger, left) if scenario.ledger else left == [], left
     assert not scenario.once or sorted(one for one in left if one.startswith("start ")) == sorted(f"start {name}" for name in UNITS), left
     END[scenario.ends](scenario, before, pair)
+    if scenario.ends in ("rolled back", "down"):
+        bundled(done)
 
 
 def invocations(pair: Pair) -> dict[str, str]:
@@ -144,6 +147,13 @@ def down(scenario: Scenario, before: Before, pair: Pair) -> None:
     """Nobody is answered, and whoever looks is told."""
     assert answer(pair, 10, echoes=scenario.echoes) != "", before
     assert pair.project.play("verify.yml").rc != 0
+
+
+def bundled(done: Outcome) -> None:
+    """The last line of the run is where its evidence is, and it is there."""
+    folder = Path(done.failures()[-1].splitlines()[-1])
+    summary = folder / "summary.txt"
+    assert summary.is_file() and summary.stat().st_size > 100, folder
 
 
 END: Mapping[End, Callable[[Scenario, Before, Pair], None]] = {

@@ -9,7 +9,7 @@ import pytest
 
 import lab
 from tests.faults import clients
-from tests.faults.acts import Act, Arrange, on_node, play, then, unattended
+from tests.faults.acts import Act, Arrange, hung, on_node, play, then, unattended
 from tests.faults.scenario import Scenario, carry_out
 from tests.support import pairs
 from tests.support import real as real_pair
@@ -22,11 +22,6 @@ NEW = "new new new"
 CLEAR = "refused: clear the machine first. Nothing was stopped"
 WAITS = {"pd_strategy": "overlapped", "pd_serve_deadline": 60, "pd_request_timeout": 15, "pd_settle": 5}
 """Both engines load at once on two cores: 37 s instead of 2 x 23 s (lab-facts)."""
-HANG = """
-for pid in $(pgrep -f sglang::scheduler); do
-    grep -q sglang-engine@decode0 /proc/$pid/cgroup && kill -STOP $pid && echo stopped
-done | grep stopped
-"""
 KILL = "systemctl kill --signal=KILL sglang-engine@decode0"
 
 
@@ -102,7 +97,7 @@ SCENARIOS = {
     ),
     "SSH breaks while both load": serves(cut_while_loading, ("gate decode0 READY",)),
     "the controller is killed while both load": serves(then(killed_while_loading, play("restart-pd.yml", **WAITS)), ("takeover", "end abandoned")),
-    "decode's scheduler hangs, its load report is stale": serves(play("restart-pd.yml", **WAITS), ("drained",), arrange=on_node(HANG)),
+    "decode's scheduler hangs, its load report is stale": serves(play("restart-pd.yml", **WAITS), ("drained",), arrange=hung("decode0")),
     "decode dies while loading": rolled_back(
         lab_fault("decode0", "die-while-loading"), ("gate decode0 DEAD",), "decode0 did not reach `working`: DEAD at `alive`", "die-while-loading",
     ),
@@ -112,7 +107,7 @@ SCENARIOS = {
     ),
     "decode dies after READY, in the settle window": Scenario(
         decode_dies_in_the_settle_window, "rolled back", ("did not reach `settled`: DEAD", "decode0"), NEW,
-        ledger=("gate router0 READY", "settled DEAD", "bad", "end failed"), echoes=False,
+        ledger=("gate router0 READY", "settled decode0 DEAD", "bad", "end failed"), echoes=False,
     ),
 }  # fmt: skip
 

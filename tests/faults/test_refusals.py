@@ -92,6 +92,10 @@ SCENARIOS = {
         REBOOT, r"found: GPU 3 has fallen off the bus",
         arrange=variables(pd_preflight_commands=["sh -c 'echo GPU 3 has fallen off the bus; exit 2'"]), reports=("110", "111"),
     ),
+    "a generation directory edited by hand": refused(
+        r"decode0/env of generation \w+ is not what was written there",
+        arrange=on_node("echo SGLANG_X=1 >> /etc/sglang-pd/current/decode0/env"),
+    ),
     "everything at once": refused(
         REBOOT, "left-over process", "99-test.conf:2", "GPU 3",
         arrange=both(
