@@ -13,6 +13,11 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from pd import generation, members, project
 
+BAD = """generation {asked} is not brought up, and nothing was stopped: the same files and release failed as {generation} at {ts}, and never passed.
+    it failed: {why}
+    evidence:  {evidence} (on {host})
+    Change group_vars (or go back with rollback.yml), or try it again as it is: -e pd_retry=true"""
+
 
 class ActionModule(ActionBase):  # type: ignore[misc]
     """`state: present` is rendered here; every other state goes to the module as it is."""
@@ -23,18 +28,24 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         told = task_vars or {}
         if self._task.args.get("state", "present") != "present":
             return {**result, **self._execute_module(task_vars=told)}
-        seen = self._execute_module(module_args={"state": "observed"}, task_vars=told)
+        earlier = {"id": self._task.args["id"]} if self._task.args.get("id") else {}
+        seen = self._execute_module(module_args={"state": "observed", **earlier}, task_vars=told)
         if seen.get("failed"):
             return {**result, **seen}
-        if self._task.args.get("id"):
-            return {**result, **self._earlier(told, seen, str(self._task.args["id"]))}
+        return {**result, **(self._earlier(seen) if earlier else self._asked_for(told, seen))}
+
+    def _asked_for(self, told: dict[str, Any], seen: dict[str, Any]) -> dict[str, Any]:
+        """The generation that the inventory asks for, written unless it is there."""
         wanted = self._wanted(told, seen)
         new = generation.generation_id(wanted)
+        refused = self._refused(new, seen["bad"].get(generation.content_id(wanted)))
+        if refused:
+            return refused
         answer = {"id": new, "current": seen["current"], "good": False, "nonce": wanted.nonce}
         answer |= {"unfinished": seen["unfinished"], "usual": seen["usual"]}
         if new == seen["current"]:
-            return {**result, **answer, "good": seen["good"], "changed": False, "diff": []}
-        written = self._execute_module(
+            return {**answer, "good": seen["good"], "changed": False, "diff": []}
+        written: dict[str, Any] = self._execute_module(
             module_args={
                 "state": "written",
                 "id": new,
@@ -44,27 +55,35 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             task_vars=told,
         )
         if written.get("failed"):
-            return {**result, **written}
+            return written
         # `good` is asked of what is current only: a generation that is switched to must pass its gates again
-        return {**result, **answer, "changed": written["changed"], "diff": generation.diff_against(seen["instances"], wanted)}
+        return {**answer, "changed": written["changed"], "diff": generation.diff_against(seen["instances"], wanted)}
 
-    def _earlier(self, told: dict[str, Any], seen: dict[str, Any], asked: str) -> dict[str, Any]:
-        """An earlier generation instead of the one that group_vars ask for; it must be on the machine whole, with its release."""
-        wanted = seen["previous"] if asked == "previous" else asked
-        if wanted is None:
-            return {"failed": True, "msg": "no other generation was ever marked good, so there is none to go back to. Nothing was stopped."}
-        there: dict[str, Any] = self._execute_module(module_args={"state": "observed", "id": wanted}, task_vars=told)
-        if there.get("failed"):
-            return there
-        good = there["good"] and wanted == seen["current"]
-        kept = {key: seen[key] for key in ("current", "unfinished", "usual")}
-        return {"id": wanted, "good": good, "changed": False, "diff": [], **kept}
+    def _earlier(self, seen: dict[str, Any]) -> dict[str, Any]:
+        """An earlier generation instead of the one that group_vars ask for; the node found it whole, with its release."""
+        refused = self._refused(seen["id"], seen["bad"].get(seen["content"]))
+        if refused:
+            return refused
+        good = seen["good"] and seen["id"] == seen["current"]
+        kept = {key: seen[key] for key in ("id", "current", "unfinished", "usual")}
+        kept |= {"from": seen["current"]} if seen["id"] != seen["current"] else {}
+        return {**kept, "good": good, "changed": False, "diff": []}
+
+    def _refused(self, asked: str, mark: dict[str, Any] | None) -> dict[str, Any] | None:
+        """The failure that keeps what failed before from being tried again in silence; None when it may be tried."""
+        if mark is None or self._flag("retry"):
+            return None
+        told = {key: mark.get(key) or "not recorded" for key in ("generation", "ts", "why", "evidence", "run")}
+        return {"failed": True, "msg": BAD.format(asked=asked, host=told["run"].partition(":")[0], **told)}
+
+    def _flag(self, name: str) -> bool:
+        return str(self._task.args.get(name, False)).lower() in ("true", "yes", "1")
 
     def _wanted(self, told: dict[str, Any], seen: dict[str, Any]) -> generation.Wanted:
         root = Path(told["playbook_dir"])
         spec = project.read_spec(root, told.get("ansible_inventory_sources") or [], told["groups"], told["hostvars"])
         release = project.release_of(root, next(iter(spec.nodes.values())))
-        restart = str(self._task.args.get("restart", False)).lower() in ("true", "yes", "1")
+        restart = self._flag("restart")
         nonce = generation.next_nonce(seen["nonce"], restart, seen["unfinished"] is not None, secrets.token_hex(4))
         return generation.Wanted(members.members(spec, release), release, nonce)
 

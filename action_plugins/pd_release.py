@@ -13,7 +13,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
     """The id is computed on the controller from the lock files and packages; only the look is made on the node."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """`id`, `path`, and `there`: whether its release.json exists."""
+        """`id`, `path`, `there`: whether its release.json exists, and `keep`: the releases that a rollback may need."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         told = task_vars or {}
         names = ("runtime_python", "runtime_engine_lock", "runtime_router_lock", "runtime_packages")
@@ -26,4 +26,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         seen = self._execute_module(module_name="ansible.builtin.stat", module_args={"path": f"{path}/release.json"}, task_vars=told)
         if seen.get("failed"):
             return {**result, **seen}
-        return {**result, "changed": False, "id": release, "path": path, "there": seen["stat"]["exists"]}
+        answer = {**result, "changed": False, "id": release, "path": path, "there": seen["stat"]["exists"], "keep": []}
+        if answer["there"]:
+            return answer  # nothing is built, so nothing is pruned
+        kept = self._execute_module(module_name="pd_generation", module_args={"state": "kept"}, task_vars=told)
+        return {**result, **kept} if kept.get("failed") else {**answer, "keep": kept["releases"]}

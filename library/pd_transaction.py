@@ -32,6 +32,9 @@ options:
     description: The generation to bring up.
     type: str
     required: true
+  back_from:
+    description: The generation that is left, when this goes back to an earlier one.
+    type: str
   steps:
     description: The plan, as text.
     type: list
@@ -86,6 +89,7 @@ SPEC: dict[str, Any] = {
     "who": {"type": "str", "default": ""},
     "why": {"type": "str", "default": ""},
     "generation": {"type": "str", "required": True},
+    "back_from": {"type": "str"},
     "steps": {"type": "list", "elements": "str", "default": []},
     "dead_runs": {"type": "list", "elements": "str", "default": []},
     "outcome": {"type": "str", "choices": ["done", "failed"]},
@@ -106,7 +110,8 @@ def opened(module: AnsibleModule, held: lock.Lock | None) -> bool:
     if todo == "take over" and held is not None:
         ledger.append("takeover", {**fields, "from_run": held.run, "from_who": held.who, "held_since": held.since, "was_doing": held.doing})
         ledger.append("end", {"run": held.run, "outcome": "abandoned", "noticed_by": params["run"]})
-    ledger.append("begin", {**fields, "steps": params["steps"]})
+    back = {"back_from": params["back_from"]} if params["back_from"] else {}
+    ledger.append("begin", {**fields, **back, "steps": params["steps"]})
     return True
 
 

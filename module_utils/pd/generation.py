@@ -86,20 +86,31 @@ def _rendered(env: Mapping[str, str], config: Mapping[str, Any]) -> dict[str, st
 
 def generation_id(wanted: Wanted) -> str:
     """Twelve hex digits over a canonical form of everything a process starts from."""
-    canonical = {
-        "release": wanted.release,
-        "nonce": wanted.nonce,
-        "instances": {
-            m.name: {"role": m.role, "machine": m.machine, "unit": m.unit, "python": m.python, **contents(m)} for m in wanted.members
-        },
-    }
-    return hashlib.sha256(json.dumps(canonical, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:12]
+    return digest(_starts(wanted), wanted.release, wanted.nonce)
 
 
-def identity(member: Member, generation: str) -> dict[str, str]:
-    """The values of `IDENTITY` for a member."""
-    config = f"{GENERATIONS}/{generation}/{member.name}/config.yaml"
-    return dict(zip(IDENTITY, (generation, member.name, member.python, config), strict=True))
+def content_id(wanted: Wanted) -> str:
+    """The same without the nonce: what `restart-pd.yml` brings up anew has another id and the same content."""
+    return digest(_starts(wanted), wanted.release)
+
+
+def _starts(wanted: Wanted) -> dict[str, Any]:
+    return {m.name: {"role": m.role, "machine": m.machine, "unit": m.unit, "python": m.python, **contents(m)} for m in wanted.members}
+
+
+def digest(instances: Mapping[str, Any], release: str, nonce: str | None = None) -> str:
+    """Twelve hex digits. An instance is its role, machine, unit, python, and the texts of env and config.yaml.
+
+    The node computes it from the files on its disk, so a directory that was changed by hand does not bear its own name any more.
+    """
+    canonical = {"release": release, "instances": dict(instances)} | ({} if nonce is None else {"nonce": nonce})
+    return hashlib.sha256(json.dumps(canonical, sort_keys=True, ensure_ascii=False).encode(errors="surrogateescape")).hexdigest()[:12]
+
+
+def identity(name: str, python: str, generation: str) -> dict[str, str]:
+    """The values of `IDENTITY` for an instance."""
+    config = f"{GENERATIONS}/{generation}/{name}/config.yaml"
+    return dict(zip(IDENTITY, (generation, name, python, config), strict=True))
 
 
 def files(wanted: Wanted, generation: str) -> dict[str, str]:
@@ -108,7 +119,7 @@ def files(wanted: Wanted, generation: str) -> dict[str, str]:
     for member in wanted.members:
         for name, text in contents(member).items():
             found[f"{member.name}/{name}"] = text
-        found[f"{member.name}/generation.env"] = envfile.render(identity(member, generation))
+        found[f"{member.name}/generation.env"] = envfile.render(identity(member.name, member.python, generation))
     return found
 
 
@@ -116,6 +127,7 @@ def manifest(wanted: Wanted, generation: str, origin: Mapping[str, Any]) -> dict
     """What the modules on the node read to know the set. `origin`: who made it, from which revision, when. Secrets redacted."""
     return {
         "id": generation,
+        "content": content_id(wanted),
         "release": wanted.release,
         "nonce": wanted.nonce,
         "origin": dict(origin),
@@ -125,6 +137,7 @@ def manifest(wanted: Wanted, generation: str, origin: Mapping[str, Any]) -> dict
                 "role": m.role,
                 "machine": m.machine,
                 "unit": m.unit,
+                "python": m.python,
                 "url": m.url,
                 "bootstrap_port": m.bootstrap_port,
                 "metrics_url": m.metrics_url,

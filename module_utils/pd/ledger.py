@@ -76,10 +76,43 @@ def is_good(entries: Iterable[Entry], generation: str) -> bool:
     return bool(verdicts) and verdicts[-1] == "good"
 
 
+def last_good(entries: Sequence[Entry], other_than: str | None = None) -> Entry | None:
+    """The `good` entry of the generation that was marked good last, and not bad since; never one of `other_than`."""
+    marks = [e for e in entries if e.get("event") == "good" and e.get("generation") != other_than]
+    return next((mark for mark in reversed(marks) if is_good(entries, str(mark["generation"]))), None)
+
+
 def previous_good(entries: Sequence[Entry], current: str | None) -> str | None:
-    """The generation marked good last, other than `current`: where a rollback goes when nobody names another."""
-    marked = [str(e["generation"]) for e in entries if e.get("event") == "good" and e.get("generation") != current]
-    return next((generation for generation in reversed(marked) if is_good(entries, generation)), None)
+    """Where a rollback goes when nobody names another generation.
+
+    From one that was proven: to the last good one with other files, for nobody goes back to a mere restart; where all have the same
+    files, to the last other one. From one that was not: to the last good one, also when a killed rollback made it current.
+    """
+    begun = unfinished(entries)
+    if begun is not None and begun.get("back_from"):
+        return str(begun["generation"])
+    content = next((e.get("content") for e in reversed(entries) if e.get("event") == "good" and e.get("generation") == current), None)
+    other = [e for e in entries if content is None or e.get("event") != "good" or e.get("content") != content]
+    found = (is_good(entries, current or "") and last_good(other, current)) or last_good(entries, current)
+    return str(found["generation"]) if found else None
+
+
+def kept(entries: Sequence[Entry], current: str | None) -> list[str]:
+    """Generations that must stay whole, with their releases: where the next rollback goes, asked for or by itself, from `current`."""
+    mark = last_good(entries)
+    last = str(mark["generation"]) if mark else None
+    found = (current, last, previous_good(entries, current), previous_good(entries, last))
+    return list(dict.fromkeys(generation for generation in found if generation))
+
+
+def bad_contents(entries: Iterable[Entry]) -> dict[str, Entry]:
+    """Content (`generation.content_id`) -> its last `bad` entry, for every content that was never good.
+
+    What was good once and failed later may be tried again: its files are proven, so it was the machine that failed.
+    """
+    marks = [e for e in entries if e.get("event") in ("good", "bad") and e.get("content")]
+    good = {e["content"] for e in marks if e["event"] == "good"}
+    return {e["content"]: e for e in marks if e["content"] not in good}
 
 
 def proved_rungs(entries: Iterable[Entry], generation: str) -> dict[str, str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from . import secrecy
 from .envfile import parse
 from .generation import CURRENT, GENERATIONS, in_order_names
 from .problem import SECRET
@@ -34,9 +35,8 @@ class Placed:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Values that must not reach a log or a report."""
-        key = api_key(self.generation, self.name)
-        return (*(value for name, value in self.env.items() if SECRET.search(name)), *([key] if key else []))
+        """Values that must not reach a log or a report: of the environment, and of every flag at any depth. Needs the ops venv."""
+        return tuple(sorted(secrecy.values([self.env, true_config(self.generation, self.name)])))
 
     @property
     def is_router(self) -> bool:
@@ -51,6 +51,11 @@ class NoGenerationError(Exception):
 def current_id(current: Path = Path(CURRENT)) -> str | None:
     """The id of the active generation; None on a machine that never had one."""
     return current.readlink().name if current.is_symlink() else None
+
+
+def is_whole(generation: str | None, root: Path = Path(GENERATIONS)) -> bool:
+    """Whether the machine has the generation: a directory without a manifest is half written, or was put out of use by hand."""
+    return generation is not None and (root / generation / "manifest.json").exists()
 
 
 def manifest(generation: str, root: Path = Path(GENERATIONS)) -> dict[str, Any]:
@@ -97,7 +102,13 @@ def everyone(generation: str, root: Path = Path(GENERATIONS)) -> tuple[Placed, .
 
 def api_key(generation: str, name: str, root: Path = Path(GENERATIONS)) -> str | None:
     """The api key out of the instance's own config file; the manifest has it redacted. Needs the ops venv."""
+    key: str | None = true_config(generation, name, root).get("api-key")
+    return key
+
+
+def true_config(generation: str, name: str, root: Path = Path(GENERATIONS)) -> dict[str, Any]:
+    """The flags out of the instance's own config file, secrets included: never report them. Needs the ops venv."""
     import yaml  # noqa: PLC0415  not on a bare host
 
-    key: str | None = yaml.safe_load((root / generation / name / "config.yaml").read_text(encoding="utf-8")).get("api-key")
-    return key
+    found: dict[str, Any] = yaml.safe_load((root / generation / name / "config.yaml").read_text(encoding="utf-8"))
+    return found

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from . import secrecy
+
 PHASES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), phase)
     for pattern, phase in (
@@ -52,7 +54,5 @@ def readable(lines: Iterable[str]) -> list[str]:
 
 def redact(lines: Iterable[str], secrets: Iterable[str]) -> list[str]:
     """The lines with every secret value replaced: SGLang itself logs its api keys (facts 2.6)."""
-    # the longest first: where one begins with another, the rest of it must not be left over; a log shows quotes and backslashes escaped
-    known = sorted({form for secret in secrets if secret for form in (secret, repr(secret)[1:-1])}, key=len, reverse=True)
-    pattern = re.compile("|".join(map(re.escape, known)) or "$^")
-    return [pattern.sub("<secret>", line) for line in lines]
+    told = list(lines)
+    return secrecy.hide("\n".join(told), secrets).split("\n") if told else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import grp
+import hashlib
 import json
 import os
 import shutil
@@ -10,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .generation import CURRENT, GENERATIONS
+from . import envfile
+from .generation import CURRENT, GENERATIONS, digest, identity
 
 GROUP = "sglang"
 KEEP = 20
@@ -69,6 +71,35 @@ def switch(generation: str, root: Path = Path(GENERATIONS), current: Path = Path
     fresh.replace(current)
     _sync(current.parent)
     return True
+
+
+def changed_by_hand(generation: str, manifest: Mapping[str, Any], root: Path = Path(GENERATIONS)) -> list[str]:
+    """Files of a generation that are not what was written, below its directory; a manifest that was itself changed is told as such.
+
+    The directory bears the digest of what the processes start from, so nothing that matters can be changed without being seen here.
+    """
+    wrong = []
+    found: dict[str, Any] = {}
+    for name, told in manifest["instances"].items():
+        texts = {file: _text(root / generation / name / file) for file in ("env", "config.yaml", "generation.env")}
+        wanted = {**told["sha256"], "generation.env": _sha256(envfile.render(identity(name, told["python"], generation)))}
+        wrong += [f"{name}/{file}" for file, text in texts.items() if text is None or _sha256(text) != wanted[file]]
+        starts = {key: told[key] for key in ("role", "machine", "unit", "python")}
+        found[name] = starts | {file: texts[file] for file in ("env", "config.yaml")}
+    if not wrong and digest(found, manifest["release"], manifest["nonce"]) != generation:
+        wrong = ["manifest.json"]
+    return wrong
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_bytes().decode(errors="surrogateescape")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
 
 
 def to_prune(by_age: Sequence[str], good: Sequence[str], keep: Sequence[str]) -> list[str]:

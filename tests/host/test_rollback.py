@@ -1,14 +1,121 @@
-"""Going back to an earlier generation on request."""
+"""Going back to an earlier generation: by itself after a failed gate, and on request."""
 
 from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.pairs import Pair
-from tests.support.project import ledger
+from tests.support.project import Outcome, ledger
 
 pytestmark = pytest.mark.host
 KNOB = "SGLANG_SM120_MMA_TARGET_CTAS"
+SECRET = "s3cr3t-of-the-lab"
+
+
+def bad_knob(pair: Pair, **script: Any) -> None:
+    """A knob of decode that makes its engine fail: the double reads its script out of its environment."""
+    pair.project.knob("decode.yml", "engine_env", "PD_DOUBLE", f"'{json.dumps(script)}'")
+
+
+def no_knob(pair: Pair) -> None:
+    """The line taken back."""
+    path = pair.project.root / "group_vars" / "decode.yml"
+    path.write_text("".join(line for line in path.read_text().splitlines(keepends=True) if "PD_DOUBLE" not in line))
+
+
+def last_words(done: Outcome) -> list[str]:
+    """The message the run ends with, line by line."""
+    return done.failures()[-1].splitlines()
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        pytest.param({"die_at": {"phase": "load", "message": "RuntimeError: no such kernel"}}, "DEAD at `alive`", id="dies while loading"),
+        pytest.param({"never_ready": "load"}, "WAIT at `listening`", id="never ready"),
+        pytest.param({"generates_nothing": True}, "200 without a token proves nothing", id="generates nothing"),
+    ],
+)
+def test_a_bad_knob_is_taken_back_by_itself(pair: Pair, script: dict[str, Any], said: str) -> None:
+    """The old generation serves again, the run fails and says so; what failed is not tried again in silence."""
+    first, mark = pair.generation(), len(ledger(pair.machine))
+    bad_knob(pair, **script)
+    done = pair.project.play("site.yml", pd_rollback_on_failure=True, pd_start_deadline=10)
+    told = last_words(done)
+    assert done.rc != 0
+    assert told[0].startswith("decode0 did not reach `working`") and said in told[0]
+    assert any(line.startswith(f"Rolled back: generation {first} serves again since 20") for line in told)
+    assert any("group_vars ask for generation" in line and line.endswith(f"the machine runs {first}.") for line in told)
+    evidence = Path(told[-1])
+    assert evidence.parent.parent == pair.project.root / "runs" and (evidence / "summary.txt").is_file()
+    assert pair.generation() == first
+    assert pair.ask("repeat: hello")["choices"][0]["message"]["content"] == "hello"
+    events = [(e["event"], e.get("outcome")) for e in ledger(pair.machine)[mark:] if e["event"] in ("begin", "bad", "good", "end")]
+    assert events == [("begin", None), ("bad", None), ("begin", None), ("good", None), ("end", "failed")]
+    before, entries = pair.pids(), len(ledger(pair.machine))
+    for options in ((), ("--check",)):
+        refused = pair.project.play("site.yml", *options)
+        assert refused.rc != 0 and "-e pd_retry=true" in last_words(refused)[-1]
+        assert told[0] in "\n".join(last_words(refused)) and str(evidence) in refused.stdout
+    assert pair.pids() == before and len(ledger(pair.machine)) == entries
+
+
+def test_a_retry_is_made_when_it_is_asked_for(pair: Pair) -> None:
+    """The cause was not in the files after all: with pd_retry the same generation is tried again, gets good, and is no longer refused."""
+    bad_knob(pair, die_at={"phase": "load"})
+    assert pair.project.play("restart-pd.yml", pd_rollback_on_failure=True).rc != 0
+    pair.machine.exec("printf '{\"drain_poll_s\": 0.2, \"die_at\": null}' > /run/pd-double/decode0.json")
+    refused = pair.project.play("restart-pd.yml")
+    assert refused.rc != 0 and "the same files and release failed as" in "\n".join(last_words(refused)), "another nonce is no other content"
+    pair.project.play("restart-pd.yml", pd_retry=True).ok()
+    pair.project.play("restart-pd.yml").ok()
+
+
+def test_a_rollback_that_fails_too_is_told_truthfully(pair: Pair) -> None:
+    """The machine is at fault, not the knob: both generations fail, nothing serves, and the run says so."""
+    first = pair.generation()
+    pair.project.knob("decode.yml", "engine_env", KNOB, "256")
+    pair.machine.exec("printf '{\"drain_poll_s\": 0.2, \"die_at\": {\"phase\": \"load\"}}' > /run/pd-double/decode0.json")
+    done = pair.project.play("site.yml", pd_rollback_on_failure=True)
+    told = "\n".join(last_words(done))
+    assert done.rc != 0
+    assert f"The rollback to {first} failed too: decode0 did not reach `working`" in told
+    assert "NOT proven to serve: router0 is inactive: no request is taken" in told
+    assert "Rolled back" not in told
+    evidence = Path(last_words(done)[-1])
+    assert (evidence / "summary.txt").is_file() and (evidence / "rollback" / "summary.txt").is_file()
+    assert pair.pids()["router0"] == "0" and pair.generation() == first
+    assert [e["event"] for e in ledger(pair.machine)[-2:]] == ["bad", "end"]
+    pair.machine.exec("printf '{\"drain_poll_s\": 0.2}' > /run/pd-double/decode0.json")
+    pair.project.knob("decode.yml", "engine_env", KNOB, "512")
+    pair.project.play("site.yml").ok()
+    assert pair.generation() == first, "what was good before may be tried again: the machine was at fault"
+
+
+def test_a_generation_changed_by_hand_is_refused(pair: Pair) -> None:
+    """Current or to be gone back to: refused with the file that differs and what to do, nothing stopped; and what it says works."""
+    first = pair.generation()
+    pair.project.knob("decode.yml", "engine_env", KNOB, "256")
+    pair.project.play("site.yml").ok()
+    before = pair.pids()
+    pair.machine.exec(f"sed -i s/=512/=511/ /etc/sglang-pd/generations/{first}/decode0/env")
+    for playbook in ("rollback.yml", "site.yml"):
+        if playbook == "site.yml":
+            pair.project.knob("decode.yml", "engine_env", KNOB, "512")
+        refused = pair.project.play(playbook)
+        assert refused.rc != 0 and f"decode0/env of generation {first} is not what was written there" in "\n".join(refused.failures())
+    current = pair.generation()
+    pair.machine.exec(f"echo >> /etc/sglang-pd/generations/{current}/prefill0/config.yaml")
+    refused = pair.project.play("restart-pd.yml")
+    assert refused.rc != 0 and f"prefill0/config.yaml of generation {current}" in "\n".join(refused.failures())
+    assert pair.pids() == before
+    pair.machine.exec(f"rm /etc/sglang-pd/generations/{current}/manifest.json /etc/sglang-pd/generations/{first}/manifest.json")
+    pair.project.play("site.yml").ok()
+    assert {env.get(KNOB) for env in pair.environs("decode0")} == {"512"}
 
 
 def test_rollback_brings_the_last_good_generation_back(pair: Pair) -> None:
@@ -27,5 +134,6 @@ def test_rollback_brings_the_last_good_generation_back(pair: Pair) -> None:
     assert refused.rc != 0 and "0123456789ab" in "\n".join(refused.failures())
     pair.machine.exec("rm /opt/sglang-pd/releases/*/release.json")
     pruned = pair.project.play("rollback.yml", generation=second)
-    assert pruned.rc != 0 and "release.json" in "\n".join(pruned.failures())
+    told = "\n".join(pruned.failures())
+    assert pruned.rc != 0 and "release.json is missing" in told and "check out" in told
     assert pair.generation() == first

@@ -113,7 +113,7 @@ def test_ansible_doc_shows_every_module(tmp_path: Path) -> None:
     assert all(shown[name]["doc"]["short_description"] for name in NAMES)
 
 
-@pytest.mark.parametrize("playbook", sorted(file.name for file in ROOT.glob("*.yml")))
+@pytest.mark.parametrize("playbook", sorted(str(file.relative_to(ROOT)) for file in [*ROOT.glob("*.yml"), *ROOT.glob("tasks/*.yml")]))
 def test_playbooks_give_modules_what_they_take(playbook: str) -> None:
     """A misspelt option of a module of ours is found here, before a machine is."""
     for task in _tasks(yaml.safe_load((ROOT / playbook).read_text())):

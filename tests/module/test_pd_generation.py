@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pd import generation, ledger, node, store
+from pd import generation, ledger, node, startable, store
 from pd.generation import Wanted
 
 from tests.module.loaded import redirect, run
@@ -18,7 +18,7 @@ from tests.unit.test_generation import WANTED
 def etc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """/etc/sglang-pd and the ledger, a test's own."""
     etc = tmp_path / "etc"
-    for brain in (node, store):
+    for brain in (node, startable, store):
         redirect(monkeypatch, brain, Path(generation.GENERATIONS), etc / "generations")
         redirect(monkeypatch, brain, Path(generation.CURRENT), etc / "current")
     redirect(monkeypatch, ledger, ledger.PATH, tmp_path / "ledger.jsonl")

@@ -53,7 +53,7 @@ class Project:
 
     def tasks(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Every play, block and task of the playbooks and roles, with the file it is in."""
-        for path in self.glob("*.yml", "roles/*/tasks/*.yml", "roles/*/handlers/*.yml"):
+        for path in self.glob("*.yml", "tasks/*.yml", "roles/*/tasks/*.yml", "roles/*/handlers/*.yml"):
             for task in _tasks(self.yaml(path)):
                 yield self.named(path), task
 

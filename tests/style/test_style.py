@@ -38,6 +38,7 @@ LOCK = "a-b==1.0 \\\n    --hash=sha256:00\n    # via c\nd[e]==2.0.post1 ; python
 CLEAN = {
     "site.yml": "- name: P\n  hosts: nodes\n  roles: [node]\n",
     "restart-pd.yml": "- name: P\n  hosts: nodes\n  tasks:\n    - name: T\n      sglang_step: {step: x}\n",
+    "tasks/bring-up.yml": "- name: T\n  sglang_step: {step: x}\n",
     "group_vars/all.yml": "node_a: 1\n",
     "roles/node/defaults/main.yml": "node_a: 1\n",
     "roles/node/meta/argument_specs.yml": "argument_specs: {main: {options: {node_a: {type: int}}}}\n",
@@ -75,6 +76,8 @@ PLANTED = [
     (rules.no_forbidden_modules, TASKS, task('ansible.builtin.include_tasks: "{{ x }}.yml"')),
     (rules.no_forbidden_modules, TASKS, task('ansible.builtin.include_role: {name: "{{ x }}"}')),
     (rules.only_one_file_restarts, TASKS, task("sglang_step: {}")),
+    (rules.only_one_file_restarts, "tasks/other.yml", task("sglang_step: {}")),
+    (rules.only_one_file_restarts, "verify.yml", "- name: P\n  hosts: all\n  tasks:\n    - ansible.builtin.include_tasks: tasks/bring-up.yml\n"),
     (rules.only_one_file_restarts, "verify.yml", "- name: P\n  hosts: all\n  tasks:\n    - sglang_instance: {state: stopped}\n"),
     (rules.no_role_dependencies, "roles/node/meta/main.yml", "dependencies: [other]\n"),
     (rules.templates_substitute, TEMPLATE, "{% if x %}y{% endif %}"),

@@ -132,5 +132,5 @@ def test_prune_keeps_the_newest_and_the_named(site: Site) -> None:
         site.build("--newest=9", name=name)
         os.utime(site.root / name / "release.json", (age, age))
     (site.root / "half").mkdir()
-    script()["main"](["prune", f"--root={site.root}", "--newest=1", "--keep", "named"])
+    script()["main"](["prune", f"--root={site.root}", "--newest=1", "--keep=named"])
     assert sorted(path.name for path in site.root.iterdir() if path.is_dir()) == ["named", "new"]

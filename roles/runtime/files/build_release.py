@@ -3,8 +3,8 @@
     build_release.py build --root /opt/sglang-pd/releases --id ID --uv UV --python /usr/bin/python3
                            --engine-lock F --router-lock F [--package DIR_OR_WHEEL]... [--env NAME=VALUE]...
                            [--engine-import MODULE]... [--link-mode copy] [--cache DIR] [--needed-mib 15000]
-                           [--newest 3]
-    build_release.py prune --root /opt/sglang-pd/releases --keep ID... --newest 3
+                           [--newest 3] [--keep ID]...
+    build_release.py prune --root /opt/sglang-pd/releases [--keep ID]... --newest 3
 
 `build` writes `release.json` last. A directory without one is half made: nothing may start from it, and the next build
 of that id removes it first. A complete one is left as it is, in 0.1 s. Progress goes to stdout, one line a phase;
@@ -201,7 +201,7 @@ def build(args: argparse.Namespace) -> None:
         require_disk(args.root, args.needed_mib)
         where.mkdir(mode=0o755)
         write_record(where, Builder(args, where).build())
-        _prune(args.root, [args.id], args.newest)
+        _prune(args.root, [args.id, *args.keep], args.newest)
     say(f"release {args.id}: built")
 
 
@@ -265,6 +265,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     for command in (make, clean):
         command.add_argument("--root", type=Path, required=True)
         command.add_argument("--newest", type=int, default=3, help="how many of the newest are kept in any case")
+        command.add_argument("--keep", action="append", default=[], metavar="ID", help="one that a rollback may need")
     make.set_defaults(act=build)
     make.add_argument("--id", required=True)
     for name in ("--uv", "--python", "--engine-lock", "--router-lock"):
@@ -278,7 +279,6 @@ def parse(argv: list[str]) -> argparse.Namespace:
     make.add_argument("--cache", type=Path, help="uv's cache")
     make.add_argument("--needed-mib", type=int, default=15000, help="free disk to ask for before the start")
     clean.set_defaults(act=prune)
-    clean.add_argument("--keep", nargs="*", default=[], metavar="ID")
     return parser.parse_args(argv)
 
 
