@@ -17,6 +17,8 @@ from tests.support import double
 from tests.support.pairs import Pair
 from tests.support.project import Outcome
 
+VARIABLES = {**double.VARIABLES, "pd_rollback_on_failure": True}
+"""Of the doubles' machine; a run that fails goes back, as it does by default."""
 Act = Callable[[Pair], Outcome]
 Arrange = Callable[[Pair], object]
 
@@ -51,7 +53,7 @@ def on_node(*commands: str) -> Arrange:
 
 def variables(**values: Any) -> Arrange:
     """Other values in the test's own group_vars."""
-    return lambda pair: pair.project.write_inventory({**double.VARIABLES, **values})
+    return lambda pair: pair.project.write_inventory({**VARIABLES, **values})
 
 
 def scripted(instance: str, **faults: Any) -> Arrange:

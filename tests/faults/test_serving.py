@@ -28,7 +28,6 @@ from tests.faults.acts import (
     unattended,
 )
 from tests.faults.scenario import Before, Scenario, answer, carry_out, fate, invocations, line
-from tests.support import double
 from tests.support.cuts import after, meanwhile
 from tests.support.pairs import ROUTER, Pair
 from tests.support.project import Outcome, Project, ledger
@@ -99,7 +98,7 @@ def test_a_pair_at_work(pair: Pair, case: str) -> None:
 def test_two_runs_at_once(pair: Pair, tmp_path: Path) -> None:
     """The second is told in seconds who is at work, since when and at which step; it stops nothing, and the first goes on."""
     scripted("prefill0", load_seconds=12)(pair)
-    second = Project(tmp_path / "second", pair.machine, double.VARIABLES)
+    second = Project(tmp_path / "second", pair.machine, VARIABLES)
     told: list[tuple[Outcome, float]] = []
 
     def ask() -> None:
