@@ -68,7 +68,8 @@ SCENARIOS = {
         pd_start_deadline=12, pd_serve_deadline=8,
     ),
     "a stream cut without [DONE]": rolled_back(
-        in_generation("decode0", stream_cut_after=2), "router0 did not reach `serving`", r"(without \[DONE\]|peer closed|incomplete)", pd_serve_deadline=8,
+        in_generation("decode0", stream_cut_after=2), "router0 did not reach `serving`",
+        r"(without \[DONE\]|peer closed|incomplete)", pd_serve_deadline=8,
     ),
     "prefill answers 500": rolled_back(
         in_generation("prefill0", answer_status=500), "prefill0 did not reach `working`", "500", reports=("013",), pd_start_deadline=12,

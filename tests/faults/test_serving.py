@@ -15,6 +15,7 @@ import pytest
 
 from tests.faults import clients
 from tests.faults.acts import (
+    VARIABLES,
     Arrange,
     at_a_terminal,
     both,
