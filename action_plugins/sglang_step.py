@@ -37,7 +37,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         answer["verdict"] = verdict
         if verdict["state"] == "READY":
             if action != "start":
-                Display().display(f"  {step['text']}: after {patience.took(seconds)} ({verdict['why']}){_cut(seen)}")
+                cut = f": {seen['cut']} requests were cut" if action == "drain" and seen["cut"] else ""
+                Display().display(f"  {step['text']}: after {patience.took(seconds)} ({verdict['why']}){cut}")
             return answer
         target = step["until"] or verdict["rung"] if action == "gate" else {"stop": "stopped", "watch": "settled"}.get(action, action)
         return {**answer, "failed": True, "msg": _message(name, target, seconds, verdict, seen)}
@@ -144,10 +145,6 @@ def _work(evidence: Answer) -> str:
         return f" ({', '.join(evidence['compilers'])})"
     quiet = evidence.get("quiet_for", 0)
     return f" (no progress for {patience.took(quiet)})" if quiet >= CALL_SECONDS else ""
-
-
-def _cut(seen: Answer) -> str:
-    return f": {seen['cut']} requests were cut" if seen.get("cut") else ""
 
 
 def _message(name: str, target: str, seconds: float, verdict: Answer, seen: Answer) -> str:

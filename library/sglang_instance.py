@@ -148,11 +148,13 @@ def stopped(params: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
         since = lock.boottime()
     unit = observe.unit(params["unit"])
     halted = stopping.halt(unit, since=since, grace=params["grace"], seconds=params["seconds"], count=counter(params["name"], before))
+    told = str(halted)
     if halted.killed and params["grace"]:
         record("killed", params, before, cut=halted.cut)
+        told += f", killed with {'an unknown number of' if halted.cut is None else halted.cut} requests in flight"
     if halted.gone and stopping.begun(ledger.read(), params["run"], params["name"]):
-        record("stopped", params, before, why=str(halted))
-    return {"instance": observed(params["name"], params["unit"]), "stopped": halted.gone, "cut": halted.cut, "told": str(halted)}
+        record("stopped", params, before, why=told)
+    return {"instance": observed(params["name"], params["unit"]), "stopped": halted.gone, "cut": halted.cut, "told": told}
 
 
 def counter(name: str, seen: dict[str, Any]) -> Callable[[], int | None]:
