@@ -9,7 +9,7 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; 
 BIN := .venv/bin
 UVFLAGS := --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet
 
-.PHONY: help venv lab lab-down kernels test test-all lint lock bench-restart
+.PHONY: help venv lab lab-down kernels test test-all faults lint lock bench-restart
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -55,7 +55,11 @@ test: .venv/done lint ## everything CI runs: lint, unit, module, style, render, 
 	$(BIN)/pytest -q -n 2 --dist worksteal tests/lab tests/host
 	$(BIN)/pytest -q tests/e2e
 
-test-all: test ## and what takes too long for CI: nothing yet
+test-all: test faults ## and what takes too long for CI: the fault matrix
+
+faults: .venv/done ## the fault matrix: every fault on a booted machine of its own, and on the real engines
+	$(BIN)/pytest -q -n 2 --dist worksteal tests/faults --ignore tests/faults/test_real.py
+	$(BIN)/pytest -q tests/faults/test_real.py
 
 bench-restart: .venv/done ## measure what a co-restart costs (15 min, the machine to itself); results in bench/results/
 	$(BIN)/python -m bench.restart gate

@@ -67,7 +67,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
     def _confirm(self, made: plan.Plan, load: confirm.Load, outage: float | None, told: dict[str, Any]) -> str | None:
         """Ask when more runs than `confirm_over_running`; why it does not go on, or None when it does. Check mode only says it."""
         try:
-            over = confirm.limit(self._task.args.get("confirm_over_running", 0))
+            # a run that goes back has stopped things already: there is nothing left to agree to
+            over = 0 if self._task.args.get("folder") else confirm.limit(self._task.args.get("confirm_over_running", 0))
         except ValueError as error:
             return str(error)
         groups = told.get("groups") or {}

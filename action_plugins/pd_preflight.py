@@ -45,5 +45,5 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         if seen.get("failed") and "verdict" not in seen and NO_SPACE in str(seen):
             # so full that not even the module could be put there
             full = Problem(str(told["inventory_hostname"]), "disk", f"{NO_SPACE}: not even this check could be written", "free some space")
-            seen = {"failed": True, "verdict": refusal.MACHINE, "msg": refusal.told({refusal.MACHINE: [full]}), "problems": [str(full)]}
+            seen = {"failed": True, "verdict": refusal.MACHINE, "msg": refusal.told({refusal.MACHINE: [full]})}
         return {**result, **seen}

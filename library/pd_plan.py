@@ -45,7 +45,7 @@ options:
     description:
       - When more requests than this are in flight and something restarts, it asks at the terminal whether to go on; anything but C(yes), or
         no terminal, fails, and nothing was stopped. 0 never asks. Check mode only says that it would ask.
-      - A load that cannot be read asks nothing, and the plan says so.
+      - A load that cannot be read asks nothing, and the plan says so. Nor does a run that plans a second time, to go back (O(folder)).
     type: int
     default: 0
   folder:

@@ -74,11 +74,6 @@ verdict:
   returned: always
   type: str
   choices: ['ok', 'refused: mend what is asked for', 'refused: clear the machine first', 'refused: reboot or hardware']
-problems:
-  description: What was found.
-  returned: always
-  type: list
-  elements: str
 """
 
 from pathlib import Path  # noqa: E402
@@ -141,10 +136,9 @@ def main() -> None:
     except (OSError, RuntimeError, TypeError, ValueError) as error:
         module.fail_json(msg=f"preflight: {type(error).__name__}: {error}")
     verdict = refusal.judge(found)
-    problems = [str(problem) for these in found.values() for problem in these]
     if verdict != refusal.OK:
-        module.fail_json(msg=refusal.told(found), verdict=verdict, problems=problems)
-    module.exit_json(changed=False, verdict=verdict, problems=problems)
+        module.fail_json(msg=refusal.told(found), verdict=verdict)
+    module.exit_json(changed=False, verdict=verdict)
 
 
 if __name__ == "__main__":

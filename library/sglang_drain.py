@@ -108,7 +108,7 @@ def main() -> None:
     try:
         ops.ensure()
         if not module.check_mode:
-            lock.keep(module.params["run"], doing="drain the engines")
+            lock.keep(module.params["run"], doing=f"drain {', '.join(module.params['names'])}")
         told = look(module.params)
         if told["verdict"]["state"] == "READY" and not module.check_mode:
             record(module.params, told)

@@ -137,7 +137,7 @@ def main() -> None:
     try:
         ops.ensure()
         if module.params["run"] and not module.check_mode:
-            lock.keep(module.params["run"], doing=f"wait for {module.params['name']} until {module.params['until']}")
+            lock.keep(module.params["run"], doing=f"gate {module.params['name']} until {module.params['until']}")
         told = gating.look(module.params)
         if module.params["run"] and told["verdict"]["state"] != "WAIT" and not module.check_mode:
             gating.record(module.params, told)

@@ -80,7 +80,7 @@ def main() -> None:
     try:
         ops.ensure()
         if not module.check_mode:
-            lock.keep(params["run"], doing="watch what serves")
+            lock.keep(params["run"], doing="watch the pair")
         told = gating.watch(params)
         verdict = told["verdict"]
         if verdict["state"] != "WAIT" and not module.check_mode:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from .loads import INFLIGHT, PD_QUEUES
 from .patience import took
 
 Load = Mapping[str, Mapping[str, int]]
@@ -17,9 +18,15 @@ def requests(load: Load, prefill: Collection[str], decode: Collection[str]) -> i
     """
     if not load or any(not counts for name, counts in load.items() if name in (*prefill, *decode)):
         return None
-    engines = [sum(sum(load.get(name, {}).values()) for name in role) for role in (prefill, decode)]
+    engines = [sum(_held(load.get(name, {})) for name in role) for role in (prefill, decode)]
     active = sum(counts.get("active", 0) for counts in load.values())
     return max(*engines, active)
+
+
+def _held(counts: Mapping[str, int]) -> int:
+    """What one engine holds. SGLang counts the queues as waiting too, but for a prefill's transfers (`loads.in_flight`)."""
+    queued = sum(counts.get(queue, 0) for queue in PD_QUEUES if queue != INFLIGHT)
+    return counts.get("running", 0) + max(counts.get("waiting", 0), queued) + counts.get(INFLIGHT, 0)
 
 
 def limit(given: object) -> int:

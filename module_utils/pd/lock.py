@@ -22,7 +22,7 @@ TTL_SECONDS = 45.0
 
 @dataclass(frozen=True)
 class Lock:
-    """One holder. `renewed` is in seconds of CLOCK_BOOTTIME of the boot `boot`; `doing` is what it renewed it for, "start decode0"."""
+    """One holder. `renewed` is in seconds of CLOCK_BOOTTIME of the boot `boot`; `doing` is what it renewed it for, "gate decode0 until working"."""
 
     run: str
     who: str

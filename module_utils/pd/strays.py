@@ -95,7 +95,7 @@ def _advice(one: Process) -> str:
     return f"look at it, then: kill {one.pid}"
 
 
-def stuck(seen: Sequence[Process], sleep: Callable[[float], None] = time.sleep) -> list[Problem]:
+def stuck(seen: Sequence[Process], sleep: Callable[[float], object] = time.sleep) -> list[Problem]:
     """Threads that wait in the kernel and were not scheduled once while it was looked: no signal ends them.
 
     Their process cannot be stopped, so a restart would lose what still runs and get nothing for it.

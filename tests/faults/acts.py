@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from tests.support import double
 from tests.support.pairs import Pair
 from tests.support.project import Outcome
 
+VARIABLES = {**double.VARIABLES, "pd_rollback_on_failure": True}
+"""Of the doubles' machine; a run that fails goes back, as it does by default."""
 Act = Callable[[Pair], Outcome]
 Arrange = Callable[[Pair], object]
 
@@ -27,6 +31,21 @@ def play(playbook: str, *options: str, **extra: Any) -> Act:
 restart = play("restart-pd.yml")
 
 
+def then(*acts: Act) -> Act:
+    """One act after the other; the last one's end counts, and everything they say."""
+
+    def act(pair: Pair) -> Outcome:
+        done = [one(pair) for one in acts]
+        return replace(done[-1], stdout="\n".join(one.stdout for one in done), events=[e for one in done for e in one.events])
+
+    return act
+
+
+def seen(command: str) -> Act:
+    """What a command on the machine says; it must succeed."""
+    return lambda pair: Outcome(0, pair.machine.exec(command).stdout, [])
+
+
 def on_node(*commands: str) -> Arrange:
     """Commands in a shell of the machine, each must succeed."""
     return lambda pair: [pair.machine.exec(command) for command in commands]
@@ -34,7 +53,7 @@ def on_node(*commands: str) -> Arrange:
 
 def variables(**values: Any) -> Arrange:
     """Other values in the test's own group_vars."""
-    return lambda pair: pair.project.write_inventory({**double.VARIABLES, **values})
+    return lambda pair: pair.project.write_inventory({**VARIABLES, **values})
 
 
 def scripted(instance: str, **faults: Any) -> Arrange:
@@ -80,11 +99,24 @@ def at_a_terminal(playbook: str, says: str, types: str, **extra: Any) -> Act:
         child = pexpect.spawn(
             program, words, cwd=str(pair.project.root), env=environment(pair), encoding="utf-8", timeout=90, dimensions=(50, 300)
         )
-        child.expect(says)
-        asked = (child.before or "") + (child.after or "")
-        child.sendline(types)
-        child.expect(pexpect.EOF)
+        printed = ""
+        if child.expect([says, pexpect.EOF]) == 0:
+            printed = f"{child.before}{child.after}"
+            child.sendline(types)
+            child.expect(pexpect.EOF)
         child.close()
-        return Outcome(int(child.exitstatus or 0), asked + (child.before or ""), [])
+        return Outcome(int(child.exitstatus or 0), printed + str(child.before), [])
 
     return act
+
+
+def hung(instance: str) -> Arrange:
+    """The instance's scheduler is stopped by a signal: it publishes nothing any more, and its port still answers."""
+    found = f"for p in $(pgrep -f sglang::scheduler); do grep -q sglang-engine@{instance} /proc/$p/cgroup && kill -STOP $p && echo it; done"
+    return on_node(f"{{ {found}; }} | grep it")
+
+
+def in_generation(instance: str, **faults: Any) -> Arrange:
+    """A fault of a double that is a knob: the generation that is asked for has it, the one before has not."""
+    file = {"prefill0": "prefill.yml", "decode0": "decode.yml"}[instance]
+    return lambda pair: pair.project.knob(file, "engine_env", "PD_DOUBLE", f"'{json.dumps(faults)}'")

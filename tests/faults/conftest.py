@@ -9,6 +9,7 @@ import pytest
 
 import lab
 from lab.pytest_plugin import MachineFactory
+from tests.faults.acts import VARIABLES
 from tests.support import double
 from tests.support.pairs import Pair, serving
 from tests.support.project import Project
@@ -25,4 +26,4 @@ def pair(pair_image: lab.Image, machines: MachineFactory, tmp_path: Path) -> Ite
     """A booted machine on which both doubles and the router serve."""
     machine = machines(image=pair_image)
     serving(machine)
-    yield Pair(machine, Project(tmp_path, machine, double.VARIABLES))
+    yield Pair(machine, Project(tmp_path, machine, VARIABLES))

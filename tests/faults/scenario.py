@@ -11,6 +11,7 @@ import re
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from lab.errors import ExecError
@@ -34,8 +35,9 @@ INVOCATIONS = "for unit in $*; do systemctl show -P InvocationID -P ActiveState 
 class Scenario:
     """One fault. `says`, `never`: patterns of what the run prints. `fate`: of prefill0, decode0, router0: same, new or down.
 
-    `ledger`: entries that the run must leave, in this order, others may lie between; no entry named: none may be left.
-    `reports`: the field reports that it stands for.
+    `undo` takes back what was arranged, on a machine that goes on to the next scenario. `ledger`: entries that the run must leave, in
+    this order, others may lie between; no entry named: none may be left. `once`: no instance was started twice. `reports`: the field
+    reports that it stands for.
     """
 
     act: Callable[[Pair], Outcome]
@@ -44,7 +46,9 @@ class Scenario:
     fate: str = "same same same"
     arrange: Callable[[Pair], object] = lambda _pair: None
     ledger: tuple[str, ...] = ()
+    undo: Callable[[Pair], object] = lambda _pair: None
     never: tuple[str, ...] = ()
+    once: bool = False
     reports: tuple[str, ...] = ()
     echoes: bool = True
 
@@ -62,7 +66,14 @@ def carry_out(scenario: Scenario, pair: Pair) -> None:
     """Arrange, act, and judge every part of the row."""
     before = Before(invocations(pair), pair.generation(), len(ledger(pair.machine)))
     scenario.arrange(pair)
-    done = scenario.act(pair)
+    try:
+        judge(scenario, before, scenario.act(pair), pair)
+    finally:
+        scenario.undo(pair)
+
+
+def judge(scenario: Scenario, before: Before, done: Outcome, pair: Pair) -> None:
+    """Whether everything is as the row says."""
     told = "\n".join([*done.failures(), done.stdout])
     assert (done.rc == 0) is (scenario.ends == "serves"), told[-6000:]
     for pattern in scenario.says:
@@ -72,7 +83,10 @@ def carry_out(scenario: Scenario, pair: Pair) -> None:
     assert fate(before, pair) == scenario.fate, told[-6000:]
     left = [line(entry) for entry in ledger(pair.machine)[before.entries :]]
     assert in_order(scenario.ledger, left) if scenario.ledger else left == [], left
+    assert not scenario.once or sorted(one for one in left if one.startswith("start ")) == sorted(f"start {name}" for name in UNITS), left
     END[scenario.ends](scenario, before, pair)
+    if scenario.ends in ("rolled back", "down"):
+        bundled(done)
 
 
 def invocations(pair: Pair) -> dict[str, str]:
@@ -133,6 +147,13 @@ def down(scenario: Scenario, before: Before, pair: Pair) -> None:
     """Nobody is answered, and whoever looks is told."""
     assert answer(pair, 10, echoes=scenario.echoes) != "", before
     assert pair.project.play("verify.yml").rc != 0
+
+
+def bundled(done: Outcome) -> None:
+    """The last line of the run is where its evidence is, and it is there."""
+    folder = Path(done.failures()[-1].splitlines()[-1])
+    summary = folder / "summary.txt"
+    assert summary.is_file() and summary.stat().st_size > 100, folder
 
 
 END: Mapping[End, Callable[[Scenario, Before, Pair], None]] = {

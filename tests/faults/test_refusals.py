@@ -39,7 +39,7 @@ SCENARIOS = {
     "release half made": refused(CLEAR, r"release.json: release\s+found: missing", arrange=on_node(f"rm {RELEASE}/release.json")),
     "an interpreter of the release that does not run": refused(
         CLEAR, r"engine/bin/python: release\s+found: does not run as user sglang",
-        arrange=on_node(f"ln -sfn /root/python {RELEASE}/engine/bin/python"),
+        arrange=on_node("cp /usr/bin/python3 /root/python && chmod 700 /root", f"ln -sfn /root/python {RELEASE}/engine/bin/python"),
     ),
     "a package changed by hand in the release": refused(
         CLEAR, r"1 packages are not what it was made with: sglang is 0.5.99, was 0.5.23",
@@ -51,7 +51,7 @@ SCENARIOS = {
         arrange=on_node("""echo '{"weight_map": {"x": "a.safetensors"}}' > /srv/fake/model.safetensors.index.json"""),
     ),
     "a port taken by a stranger": refused(
-        CLEAR, r"engine_port\s+found: port 30009 is held by process \d+ \(.*http.server",
+        CLEAR, r"nccl-port\s+found: port 30009 is held by process \d+ \(.*http.server",
         arrange=both(
             on_node("systemd-run -q --unit stranger python3 -m http.server 30009 --bind 127.0.0.1"),
             lambda pair: pair.project.knob("decode.yml", "engine_args", "nccl-port", "30009"),
@@ -80,7 +80,7 @@ SCENARIOS = {
         reports=("063", "064"),
     ),
     "a directive that systemd does not take": refused(
-        MEND, r"sglang-engine@.service:\d+: unit\s+found: .*KillMode",
+        MEND, r"sglang-engine@.service:\d+: unit\s+found: .*kill mode.*proces",
         arrange=on_node("sed -i 's/^KillMode=mixed/KillMode=proces/' /etc/systemd/system/sglang-engine@.service && systemctl daemon-reload"),
         reports=("068",),
     ),
@@ -91,6 +91,10 @@ SCENARIOS = {
     "the user's own check says: hardware": refused(
         REBOOT, r"found: GPU 3 has fallen off the bus",
         arrange=variables(pd_preflight_commands=["sh -c 'echo GPU 3 has fallen off the bus; exit 2'"]), reports=("110", "111"),
+    ),
+    "a generation directory edited by hand": refused(
+        r"decode0/env of generation \w+ is not what was written there",
+        arrange=on_node("echo SGLANG_X=1 >> /etc/sglang-pd/current/decode0/env"),
     ),
     "everything at once": refused(
         REBOOT, "left-over process", "99-test.conf:2", "GPU 3",

@@ -26,7 +26,7 @@ def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Unit]:
     found = {"decode0": UNIT, "router0": UNIT}
     monkeypatch.setattr(observe, "unit", lambda name: found[name])
     monkeypatch.setattr(observe, "journal", lambda _unit, invocation, _lines: (f"last words of {invocation[:2]}",))
-    monkeypatch.setattr(node, "api_key", lambda _generation, _name: None)
+    monkeypatch.setattr(node, "true_config", lambda _generation, _name: {})
     monkeypatch.setattr(node, "placed", lambda name, _generation: next(m for m in MEMBERS if m.name == name))
     monkeypatch.setattr(node, "everyone", lambda _generation: MEMBERS)
     lock.write(lock.new("r1", "ada", "", ""))

@@ -72,4 +72,4 @@ def controllers(pair: Pair) -> list[int]:
 
 def cut_ssh(pair: Pair, after_seconds: float = 0.0) -> None:
     """Every connection to the machine breaks, once; new ones are accepted."""
-    pair.machine.exec(f"(sleep {after_seconds}; pkill -KILL -f '^sshd: root@') >/dev/null 2>&1 &", check=False)
+    pair.machine.exec(f"(sleep {after_seconds}; pkill -KILL -e -f '^sshd: root@' > /run/cut) >/dev/null 2>&1 &", check=False)

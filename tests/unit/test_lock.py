@@ -58,11 +58,11 @@ def test_the_second_operator_is_told_who_since_when_and_why() -> None:
 
 def test_the_second_operator_is_told_at_which_step(path: Path) -> None:
     lock.write(HELD, path)
-    lock.keep("theirs", path, doing="wait for decode0 until working")
+    lock.keep("theirs", path, doing="gate decode0 until working")
     lock.keep("theirs", path)
     held = lock.read(path)
     assert held is not None
-    assert "(decode knob), at `wait for decode0 until working`; last sign of life" in held.told(lock.boottime())
+    assert "(decode knob), at `gate decode0 until working`; last sign of life" in held.told(lock.boottime())
 
 
 def test_a_lock_of_before_there_were_steps_is_still_a_lock(path: Path) -> None:

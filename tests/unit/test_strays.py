@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 from pd import strays
@@ -122,11 +123,15 @@ def test_report_110_a_thread_that_the_kernel_does_not_let_go_is_found(in_state_d
     assert "only a reboot ends it" in problem.fix
 
 
-def test_a_thread_that_was_scheduled_meanwhile_is_only_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("switches", "found"), [("100", 1), ("101", 0)])
+def test_a_thread_that_was_scheduled_meanwhile_is_only_slow(switches: str, found: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights from a slow disk: in state D whenever it is looked, and further each time."""
-    looks = iter([[(77, 78, "100")], [(77, 78, "101")]])
-    monkeypatch.setattr(strays, "_waiting", lambda _pid: next(looks))
-    assert strays.stuck([process(DECODE)], sleep=lambda _seconds: None) == []
+    monkeypatch.setattr(strays, "PROC", tmp_path)
+    status = tmp_path / "77" / "task" / "78" / "status"
+    status.parent.mkdir(parents=True)
+    text = "Name:\tx\nState:\tD (disk sleep)\nvoluntary_ctxt_switches:\t{}\nnonvoluntary_ctxt_switches:\t7\n"
+    status.write_text(text.format("100"))
+    assert len(strays.stuck([process(DECODE)], sleep=lambda _seconds: status.write_text(text.format(switches)))) == found
 
 
 def test_nobody_waits_when_nothing_is_stuck() -> None:
