@@ -15,9 +15,9 @@ SM_120 = frozenset({"sm_120"})
 
 
 def rows(text: str) -> int:
-    """SGLANG_SM120_MMA_MAX_ROWS: query rows up to which sparse_decode takes a call. Raises ValueError unless it is a whole number from 1."""
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise ValueError("it must be a whole number from 1")
+    """SGLANG_SM120_MMA_MAX_ROWS: rows up to which sparse_decode takes a call. Raises ValueError unless from 1 to 256, the op's own limit."""
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 256:
+        raise ValueError("it must be a whole number from 1 to 256")
     return int(text)
 
 

@@ -33,7 +33,7 @@ KNOBS: Mapping[str, Mapping[str, tuple[Callable[[str], bool], str]]] = {
     "guards": {"PD_INFLIGHT_TIMEOUT": (whole(1, LONGEST), f"whole seconds from 1 to {LONGEST}")},
     "sparse_decode": {
         "SGLANG_SM120_MMA_TARGET_CTAS": (whole(0), "a whole number, 0 for the device's own"),
-        "SGLANG_SM120_MMA_MAX_ROWS": (whole(1), "a whole number from 1"),
+        "SGLANG_SM120_MMA_MAX_ROWS": (whole(1, 256), "a whole number from 1 to 256"),
     },
 }
 """Knobs of each kernel: what an operator may write. The plugin refuses the rest when the engine starts; tests hold the two together."""

@@ -55,7 +55,10 @@ def test_build_leavings_do_not(parts: Path, leaving: str) -> None:
     assert len(before) == 10
 
 
-@pytest.mark.parametrize("aside", ["tests/test_a.py", "gates/aot.py", "bench/gpu.py", "model/wave.py", "inner/test_a.py", "inner/README.md"])
+ASIDE = ["tests/test_a.py", "gates/aot.py", "bench/gpu.py", "model/wave.py", "inner/test_a.py", "inner/README.md", ".hypothesis/a/b"]
+
+
+@pytest.mark.parametrize("aside", ASIDE)
 def test_what_is_not_installed_does_not(parts: Path, aside: str) -> None:
     before = named(parts)
     file = parts / "standins" / aside

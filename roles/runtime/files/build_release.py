@@ -25,8 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 RECORD = "release.json"
-JIT = Path("/var/cache/sglang-pd/jit")
-"""What each release's engines compiled at run time; it goes with the release (launch_engine.py)."""
+JIT = Path("/var/cache/sglang-pd/jit")  # what each release's engines compiled at run time goes with the release (launch_engine.py)
 # What an engine's three processes import first. Doing so once here proves that it can be done, and leaves the bytecode:
 # engines run without the right to write it, and would compile 5600 files at every start: 82 s of CPU instead of 39.
 ENGINE_IMPORTS = (
@@ -274,9 +273,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     for name in ("--uv", "--python", "--engine-lock", "--router-lock"):
         make.add_argument(name, type=Path, required=True)
     make.add_argument("--package", type=Path, action="append", default=[], help="into the engine's venv, without deps")
-    make.add_argument(
-        "--engine-import", action="append", metavar="MODULE", help="what the check imports in the engine's venv"
-    )
+    make.add_argument("--engine-import", action="append", metavar="MODULE", help="what the check imports in the engine's venv")
     make.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="for the import check")
     make.add_argument("--link-mode", choices=("clone", "copy", "hardlink", "symlink"), default="hardlink")
     make.add_argument("--cache", type=Path, help="uv's cache")
