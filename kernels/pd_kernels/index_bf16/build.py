@@ -1,0 +1,80 @@
+"""Build the kernels with nvcc: the library that op.py loads, or one architecture's cubin with ptxas's report.
+
+nvcc is the one on PATH, or the one of the wheels of requirements/nvcc.lock in this environment. Run by hand, by the
+`runtime` role, or when the wheel is built: never by a serving process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ARCHES = ("sm_120a",)
+FLAGS = ("-std=c++17", "-O3", "--threads=1")
+
+
+@dataclass(frozen=True)
+class Nvcc:
+    """A compiler: where it is, the libraries it links with (None: its own), and its version."""
+
+    path: Path
+    libraries: Path | None
+    version: str
+
+
+def find_nvcc() -> Nvcc:
+    """The nvcc on PATH, or that of the wheels in this environment; RuntimeError says how to get one."""
+    wheels = Path(sysconfig.get_path("purelib")) / "nvidia" / "cu13"
+    on_path = shutil.which("nvcc")
+    path = Path(on_path) if on_path else wheels / "bin" / "nvcc"
+    if not path.exists():
+        raise RuntimeError(f"no nvcc on PATH and none at {path}; run `pip install --require-hashes -r requirements/nvcc.lock`")
+    printed = _run([str(path), "--version"]).stdout
+    found = re.search(r"V(\d+\.\d+\.\d+)", printed)
+    if not found:
+        raise RuntimeError(f"{path} --version: no version in {printed!r}")
+    return Nvcc(path, None if on_path else wheels / "lib", found[1])
+
+
+def build(to: Path, arches: tuple[str, ...] = ARCHES, nvcc: Nvcc | None = None) -> Path:
+    """Compile the shared library for `arches` (like sm_120a) to `to`. RuntimeError carries what nvcc printed."""
+    nvcc = nvcc or find_nvcc()
+    codes = [f"-gencode=arch={arch.replace('sm_', 'compute_')},code={arch}" for arch in arches]
+    link = ["-shared", "-Xcompiler=-fPIC", *([f"-L{nvcc.libraries}"] if nvcc.libraries else [])]
+    half = to.with_name(to.name + ".part")
+    _run([str(nvcc.path), *FLAGS, *codes, *link, f"-o={half}", str(HERE / "index_bf16.cu")])
+    return half.replace(to)
+
+
+def report(arch: str, nvcc: Nvcc, folder: Path) -> str:
+    """What `ptxas -v` says about the kernels on `arch`: registers, spills, shared memory."""
+    cubin = folder / f"{arch}.cubin"
+    return _run([str(nvcc.path), *FLAGS, f"-arch={arch}", "-Xptxas=-v", "-cubin", f"-o={cubin}", str(HERE / "index_bf16.cu")]).stderr
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+    return done
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--arch", action="append", help=f"like sm_120a, may be repeated (default {', '.join(ARCHES)})")
+    parser.add_argument("--to", type=Path, default=HERE / "index_bf16.so")
+    given = parser.parse_args()
+    nvcc = find_nvcc()
+    built = build(given.to, tuple(given.arch or ARCHES), nvcc)
+    print(f"{built}: {built.stat().st_size} bytes, nvcc {nvcc.version} ({nvcc.path})")  # noqa: T201 a command's answer
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""A wave-quantisation model of the sparse decode launch: it ranks policies, it predicts no throughput."""
