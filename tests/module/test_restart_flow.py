@@ -58,12 +58,13 @@ from ansible.module_utils.basic import AnsibleModule
 module = AnsibleModule({key: {"type": "raw"} for key in ("run", "generation", "rollback", "failed", "plan")})
 module.exit_json(**json.loads(Path(os.environ["FLOW"]).read_text())["evidence"])
 '''
-STUBBED = ("pd_check", "pd_preflight", "pd_generation", "sglang_instance", "pd_transaction", "sglang_step")
+STUBBED = ("pd_check", "pd_preflight", "pd_generation", "sglang_instance", "pd_transaction", "pd_timeline", "sglang_step")
 INVENTORY = {
     "all": {
         "vars": {
             **{"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "pd_rollback_on_failure": True},
             **{"pd_strategy": "ordered", "pd_request_timeout": 1, "pd_stop_deadline": 1, "pd_serve_deadline": 1, "pd_start_deadline": 1},
+            **{"pd_drain_timeout": 1, "pd_stall_after": 1, "pd_settle": 1, "pd_confirm_over_running": 0},
         },
         "children": {
             "nodes": {"hosts": {"node0": None}},
@@ -113,7 +114,7 @@ def play(folder: Path, answers: dict[str, Any], *options: str) -> Flow:
     (folder / "library" / "pd_evidence.py").write_text(NODE)
     (folder / "library" / "pd_load.py").write_text(NODE.replace('["evidence"]', '["pd_load"]'))
     (folder / "hosts.yml").write_text(yaml.safe_dump(INVENTORY))
-    longest_first = dict(sorted(({**FORWARD, "pd_load": {"told": {}}} | answers).items(), key=lambda item: -len(item[0])))
+    longest_first = dict(sorted(({**FORWARD, "pd_load": {"told": {}, "load": {}, "at": {}}} | answers).items(), key=lambda item: -len(item[0])))
     (folder / "flow").write_text(json.dumps(longest_first))
     command = [str(Path(sys.executable).with_name("ansible-playbook")), "-i", "hosts.yml", "restart-pd.yml", *options]
     environ = {**os.environ, "FLOW": str(folder / "flow"), "ANSIBLE_NOCOLOR": "1", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
@@ -125,8 +126,9 @@ def play(folder: Path, answers: dict[str, Any], *options: str) -> Flow:
 def bring_up(generation: str) -> list[str]:
     """All that is done to bring a generation up while another one runs; on the way back the router is stopped already."""
     steps = ["stop router0"] if generation == "new" else []
-    steps += ["stop prefill0", "start prefill0", "gate prefill0 until working"]
+    steps += ["drain prefill0, decode0", "stop prefill0", "start prefill0", "gate prefill0 until working"]
     steps += ["stop decode0", "start decode0", "gate decode0 until working", "start router0", "gate router0 until serving"]
+    steps += ["watch prefill0, decode0, router0"]
     made = [f"{generation} {step}" for step in steps]
     return [f"transaction open {generation}", f"generation current {generation}", *made, f"generation good {generation}"]
 

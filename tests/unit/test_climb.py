@@ -167,7 +167,7 @@ def test_the_stack_is_that_of_main_and_of_a_scheduler_and_shows_no_secret(
     monkeypatch.setattr(observe, "cmdline", lambda pid: titles[pid])
     monkeypatch.setattr(observe, "environ", lambda _pid: {"PD_PYTHON": "/opt/r/engine/bin/python"})
     monkeypatch.setattr(observe, "stack", stack)
-    monkeypatch.setattr(node, "api_key", lambda _generation, _name: "s3cret")
+    monkeypatch.setattr(node, "true_config", lambda _generation, _name: {"api-key": "s3cret"})
     said = climb.Climber(member, "working", None, 5.0).stack()
     assert asked == [([100, 101], Path("/opt/r/engine/bin/py-spy"))]
     assert said == ["serve (x.py:1)", "key = <secret>"]
