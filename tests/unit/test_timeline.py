@@ -98,7 +98,7 @@ def test_a_dead_engine_is_marked_where_it_was_seen_and_the_outage_is_not_over() 
     (load,) = [bar for bar in told.run.bars if bar.kind == "load"]
     assert (load.end, load.open) == (9, True)
     text = "\n".join(timeline_text.lines(told))
-    assert "✗ 9.0 s prefill0: killed by signal 9" in text and "outage 9.0 s AND NOT OVER" in text and "load 5.0…" in text
+    assert "✗ at 9.0 s: prefill0: killed by signal 9" in text and "outage 9.0 s AND NOT OVER" in text and "load 5.0…" in text
 
 
 def test_what_no_verdict_ended_stays_open_until_the_run_ended() -> None:
@@ -135,6 +135,7 @@ def test_drain_and_watch_are_drawn_in_every_lane_they_looked_at() -> None:
     assert bars(told.run, "decode0") == [("drain", 2.25, 2.75)] and "decode0" in told.lanes
     assert bars(told.run, "prefill0")[:3] == [("ran", 0, 3), ("drain", 2.25, 2.75), ("stop", 3, 3.5)], "drained while it ran"
     assert bars(told.run, "router0")[-1] == ("watch", 17, 22)
+    assert timeline_text.set_told(told.run) == "drained in 0.5 s, watched for 5.0 s"
     assert [mark.text for mark in told.run.marks] == ["3 requests were cut", "MainPID 7 -> 9"]
 
 
@@ -172,7 +173,7 @@ def test_load_is_what_was_measured_and_nothing_in_between() -> None:
     read = [{**before, "load": {"router0": {"active": 55}, "decode0": {"running": 53}, "prefill0": {}}}, {**before, "load": {}}]
     told = drawn(ledger("r", events), loads=read)
     assert [(s.at, s.count, s.source) for s in told.run.samples] == [(-2, 55, "router0"), (2.5, 1, "prefill0")]
-    assert "in flight: 55 at -2 s (router0), 1 at 2 s (prefill0)" in "\n".join(timeline_text.lines(told))
+    assert "in flight: 55 at -2 s, 1 at 2 s" in "\n".join(timeline_text.lines(told))
     assert "flow" not in timeline_svg.svg(told), "4.5 s lie between the two, so no line joins them"
 
 
