@@ -202,7 +202,7 @@ class Drawing:
         told = [bar for bar in self.run.bars if bar.lane == lane and bar.kind in SHOWN]
         spans = [f"{bar.name} {bar.seconds:.1f} s{'…' if bar.open else ''}".replace(" ", "\N{NO-BREAK SPACE}") for bar in told]
         for row, text in enumerate(spans if len(spans) <= 3 else textwrap.wrap(" · ".join(spans), 38, max_lines=3, placeholder=" …")):
-            yield _text(LEFT + CHART + 12, y + 8 + 15 * row, text, "small")
+            yield _text(LEFT + CHART + 12, y + 8 + 15 * row, text.replace("\N{NO-BREAK SPACE}", " "), "small")
 
     def _ghosts(self, earlier: Run, lane: str, y: float) -> Iterator[str]:
         for bar in earlier.bars:
