@@ -13,89 +13,144 @@ from pd import patience
 
 CALL_SECONDS = 8.0
 """How long one call may look: below the 10 s of the design, ssh's own round trip included."""
-STATE_OF = {"stop": "stopped", "start": "started"}
+STACK_LINES = 12
+Answer = dict[str, Any]
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
-    """`stop` waits for the last process to be gone, `gate` for its rung; `start` only queues."""
+    """`start` only queues; the others wait: `stop` for the last process to be gone, `drain` for empty engines, `gate` for its rung."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """The verdict, and how long it took."""
         result: dict[str, Any] = super().run(tmp, task_vars)
-        told, args = task_vars or {}, self._task.args
-        step = args["step"]
+        self._told = task_vars or {}
+        step = self._task.args["step"]
         name, action = step["instance"], step["action"]
+        result |= {"gated": name, "reached": "none"}
         if self._task.check_mode:
-            return {**result, "changed": action != "gate", "predicted": step["text"], "gated": name, "reached": "none"}
-        if action != "gate":
-            # asked again after a lost connection, it looks first: what is queued or runs already is left alone
-            queued, _ = self._patiently(
-                lambda: self._call(told, "sglang_instance", name=name, state=STATE_OF[action], unit=args["unit"], run=args["run"]),
-                lambda _answer: True,
-                lambda _elapsed, _answer: f"{name}: {action}",
-            )
-            if queued.get("failed") or action == "start":
-                return {**result, **queued, "gated": name, "reached": "none"}
-        until = step["until"] or "stopped"
-        seen, seconds = self._wait(told, until)
+            return {**result, "changed": action in ("stop", "start"), "predicted": step["text"]}
+        steps = {"stop": self._stop, "drain": self._drain, "start": self._start, "gate": self._gate, "watch": self._watch}
+        seen, seconds = steps[action](step)
+        answer: Answer = {**result, **{key: seen[key] for key in ("cut", "reached", "stack") if key in seen}}
+        answer |= {"changed": action in ("stop", "start"), "seconds": round(seconds, 2)}
         verdict = seen["verdict"] if not seen.get("failed") else {"state": "DEAD", "rung": "?", "why": seen["msg"]}
-        answer = {**result, "changed": action == "stop", "verdict": verdict, "gated": name}
-        answer |= {"reached": seen.get("reached"), "seconds": round(seconds, 2)}
+        answer["verdict"] = verdict
         if verdict["state"] == "READY":
-            Display().display(f"  {name}: {until} after {patience.took(seconds)} ({verdict['why']})")
+            if action != "start":
+                cut = f": {seen['cut']} requests were cut" if action == "drain" and seen["cut"] else ""
+                Display().display(f"  {step['text']}: after {patience.took(seconds)} ({verdict['why']}){cut}")
             return answer
-        return {**answer, "failed": True, "msg": _message(name, until, seconds, verdict, seen.get("journal") or [])}
+        target = step["until"] or verdict["rung"] if action == "gate" else {"stop": "stopped", "watch": "settled"}.get(action, action)
+        return {**answer, "failed": True, "msg": _message(name, target, seconds, verdict, seen)}
 
-    def _wait(self, told: dict[str, Any], until: str) -> tuple[dict[str, Any], float]:
-        args = self._task.args
-        step = args["step"]
-        baseline: dict[str, Any] | None = None
+    def _start(self, step: Answer) -> tuple[Answer, float]:
+        # asked again after a lost connection, it looks first: what is queued or runs already is left alone
+        queued, seconds = self._patiently(
+            lambda: self._call("sglang_instance", name=step["instance"], state="started", unit=self._task.args["unit"]),
+            lambda _answer: True,
+            lambda _elapsed, _answer: f"{step['instance']}: start",
+        )
+        return {"verdict": {"state": "READY", "rung": "started", "why": "queued"}, **queued}, seconds
+
+    def _stop(self, step: Answer) -> tuple[Answer, float]:
+        args, name = self._task.args, step["instance"]
+        grace = 0.0 if step["hard"] else float(args["drain_timeout"])
+
+        def call() -> Answer:
+            seen = self._call("sglang_instance", name=name, state="stopped", unit=args["unit"], grace=grace, seconds=CALL_SECONDS)
+            if not seen.get("failed"):
+                seen["verdict"] = {"state": "READY" if seen["stopped"] else "WAIT", "rung": "stopped", "why": seen["told"]}
+            return seen
+
+        return self._until(call, lambda seen: f"{name}: {seen['verdict']['why']}", grace)
+
+    def _drain(self, step: Answer) -> tuple[Answer, float]:
+        args, since = self._task.args, None
+        budget = float(args["drain_timeout"])
+
+        def call() -> Answer:
+            nonlocal since
+            names, generation = step["instances"], args["generation"]
+            seen = self._call("sglang_drain", names=names, generation=generation, budget=budget, since=since, seconds=CALL_SECONDS)
+            since = seen.get("since") or since
+            return seen
+
+        return self._until(call, lambda seen: f"drain: {seen['verdict']['why']}", budget)
+
+    def _gate(self, step: Answer) -> tuple[Answer, float]:
+        args, name = self._task.args, step["instance"]
+        baseline: Answer | None = None
+        progress: Answer | None = None
         end = time.monotonic() + float(args["deadline"])
 
-        def call() -> dict[str, Any]:
-            nonlocal baseline
+        def call() -> Answer:
+            nonlocal baseline, progress
             seen = self._call(
-                told,
                 "sglang_gate",
-                name=step["instance"],
+                name=name,
                 generation=args["generation"],
-                until=until,
+                until=step["until"],
                 baseline=baseline,
+                progress=progress,
+                stall_after=args["stall_after"],
                 started=step["started"],
                 request_timeout=args["request_timeout"],
                 seconds=max(0.5, min(CALL_SECONDS, end - time.monotonic())),
-                run=args["run"],
             )
-            baseline = seen.get("baseline") or baseline
+            baseline, progress = seen.get("baseline") or baseline, seen.get("progress") or progress
             return seen
 
-        def tell(elapsed: float, seen: dict[str, Any]) -> str:
-            usual = f", usually {patience.took(seen['usual'])}" if seen.get("usual") and until != "stopped" else ""
-            return f"{step['instance']}: {patience.took(elapsed)}{usual} | {seen.get('phase', '')} | {seen['verdict']['why']}"
+        def tell(seen: Answer) -> str:
+            usual = f"usually {patience.took(seen['usual'])} | " if seen.get("usual") else ""
+            return f"{name}: {usual}{seen.get('phase', '')}{_work(seen['verdict']['evidence'])} | {seen['verdict']['why']}"
 
-        def done(seen: dict[str, Any]) -> bool:
-            return bool(seen.get("failed")) or seen["verdict"]["state"] != "WAIT"
+        return self._until(call, tell)
 
-        return self._patiently(call, done, tell)
+    def _watch(self, step: Answer) -> tuple[Answer, float]:
+        args = self._task.args
+        settle = float(args["settle"])
+
+        def call() -> Answer:
+            seen = self._call("sglang_watch", generation=args["generation"], settle=settle, seconds=CALL_SECONDS)
+            return {**seen, "reached": seen.get("rungs", {}).get(step["instance"], "none")}
+
+        return self._until(call, lambda seen: f"watch: {seen['verdict']['why']}", settle)
+
+    def _until(self, call: Callable[[], Answer], tell: Callable[[Answer], str], extra: float = 0.0) -> tuple[Answer, float]:
+        """Call until the verdict is READY or DEAD; `extra` seconds belong to the instance and are not taken off the deadline."""
+
+        def line(elapsed: float, seen: Answer) -> str:
+            who, _, what = tell(seen).partition(": ")
+            return f"{who}: {patience.took(elapsed)} | {what}"
+
+        return self._patiently(call, lambda seen: bool(seen.get("failed")) or seen["verdict"]["state"] != "WAIT", line, extra)
 
     def _patiently(
-        self,
-        call: Callable[[], dict[str, Any]],
-        done: Callable[[dict[str, Any]], bool],
-        tell: Callable[[float, dict[str, Any]], str],
-    ) -> tuple[dict[str, Any], float]:
+        self, call: Callable[[], Answer], done: Callable[[Answer], bool], tell: Callable[[float, Answer], str], extra: float = 0.0
+    ) -> tuple[Answer, float]:
         clock = patience.Clock(time.monotonic, time.sleep)
-        deadline = float(self._task.args["deadline"])
+        deadline = float(self._task.args["deadline"]) + extra
         return patience.wait(call, done, tell, lambda line: Display().display(f"  {line}"), deadline=deadline, clock=clock)
 
-    def _call(self, told: dict[str, Any], module: str, **args: Any) -> dict[str, Any]:
+    def _call(self, module: str, **args: Any) -> Answer:
+        args["run"] = self._task.args["run"]
         with patience.connection(AnsibleConnectionFailure, self._connection.reset):
-            answer: dict[str, Any] = self._execute_module(module_name=module, module_args=args, task_vars=told)
+            answer: Answer = self._execute_module(module_name=module, module_args=args, task_vars=self._told)
         return answer
 
 
-def _message(name: str, until: str, seconds: float, verdict: dict[str, Any], journal: list[str]) -> str:
-    said = f"{name} did not reach `{until}`: {verdict['state']} at `{verdict['rung']}` after {patience.took(seconds)}: {verdict['why']}"
+def _work(evidence: Answer) -> str:
+    """What an engine that is waited for is doing, as far as it can be seen."""
+    if evidence.get("compilers"):
+        return f" ({', '.join(evidence['compilers'])})"
+    quiet = evidence.get("quiet_for", 0)
+    return f" (no progress for {patience.took(quiet)})" if quiet >= CALL_SECONDS else ""
+
+
+def _message(name: str, target: str, seconds: float, verdict: Answer, seen: Answer) -> str:
+    said = f"{name} did not reach `{target}`: {verdict['state']} at `{verdict['rung']}` after {patience.took(seconds)}: {verdict['why']}"
     if verdict["state"] == "WAIT":
         said += " (the deadline is over)"
-    return said + ("\nlast lines of its journal:\n" + "\n".join(f"  {line}" for line in journal) if journal else "")
+    for title, lines in (("its stack", (seen.get("stack") or [])[:STACK_LINES]), ("last lines of its journal", seen.get("journal") or [])):
+        said += f"\n{title}:\n" + "\n".join(f"  {line}" for line in lines) if lines else ""
+    return said

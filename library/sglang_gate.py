@@ -20,13 +20,20 @@ options:
     type: str
     required: true
   until:
-    description: The rung to reach; C(stopped) waits for the unit to be inactive instead.
+    description: The rung to reach.
     type: str
-    choices: [stopped, alive, listening, working, serving]
+    choices: [alive, listening, working, serving]
     required: true
   baseline:
     description: The process the gate was opened for, as an earlier call returned it; another one in its place is DEAD.
     type: dict
+  progress:
+    description: The last sign of work, as an earlier call returned it.
+    type: dict
+  stall_after:
+    description: Seconds without any sign of work after which an engine that is not READY is DEAD. 0 waits for the deadline.
+    type: float
+    default: 0.0
   started:
     description: Whether run O(run) started the process; then that process is the baseline, and its time to READY a start time.
     type: bool
@@ -73,6 +80,19 @@ baseline:
   description: The process that was looked at; hand it to the next call.
   returned: always
   type: dict
+progress:
+  description: The last sign of work; hand it to the next call. Journal lines, CPU seconds, compilers, and the moment, in seconds since boot.
+  returned: for an engine that is not READY
+  type: dict
+stack:
+  description: What its processes were doing when it had stalled, as py-spy tells it, secrets redacted.
+  returned: when it was DEAD for want of progress
+  type: list
+  elements: str
+process:
+  description: The process that was seen last.
+  returned: always
+  type: dict
 usual:
   description: Median seconds of earlier starts out of the ledger, absent without history.
   returned: always
@@ -102,8 +122,10 @@ from ansible.module_utils.pd import climb, forecast, gates, ledger, lock, node, 
 SPEC: dict[str, Any] = {
     "name": {"type": "str", "required": True},
     "generation": {"type": "str", "required": True},
-    "until": {"type": "str", "choices": ["stopped", "alive", "listening", "working", "serving"], "required": True},
+    "until": {"type": "str", "choices": ["alive", "listening", "working", "serving"], "required": True},
     "baseline": {"type": "dict"},
+    "progress": {"type": "dict"},
+    "stall_after": {"type": "float", "default": 0.0},
     "started": {"type": "bool", "default": False},
     "seconds": {"type": "float", "default": 8.0},
     "request_timeout": {"type": "float", "default": 60.0},
@@ -114,24 +136,39 @@ SPEC: dict[str, Any] = {
 def look(params: dict[str, Any]) -> dict[str, Any]:
     """The verdict and what the next call needs."""
     member = node.placed(params["name"], params["generation"])
+    entries = ledger.read()
     since = gates.Baseline(**params["baseline"]) if params["baseline"] else started_by(params)
-    if params["until"] == "stopped":
-        verdict, unit, reached = climb.wait_stopped(member.unit, params["seconds"])
-    else:
-        climber = climb.Climber(member, params["until"], since, params["request_timeout"])
-        verdict = climb.wait(climber, params["seconds"])
-        unit, reached = climber.unit, climber.reached
-    usual = forecast.history(ledger.read()).get(f"start {member.name}")
+    peers = gates.ready_processes(entries, params["run"]) if params["run"] and member.is_router else {}
+    climber = climb.Climber(member, params["until"], since, params["request_timeout"], peers)
+    verdict = climb.wait(climber, params["seconds"])
+    unit = climber.unit
     said = phases.redact(observe.journal(member.unit, unit.invocation, 300), member.secrets)
-    return {
-        "verdict": asdict(verdict),
-        "reached": reached,
+    phase = phases.phase(said)
+    usual = forecast.history(entries).get(f"start {member.name}")
+    told = {
+        "reached": climber.reached,
         "baseline": asdict(since or gates.baseline(unit)),
+        "process": asdict(gates.baseline(unit)),
         "usual": usual.median if usual else None,
-        "phase": phases.phase(said),
+        "phase": phase,
         "running_for": round(time.monotonic() - unit.started_at, 3) if unit.started_at else 0.0,
-        **({"journal": tails(member, said)} if verdict.state != "READY" else {}),
     }
+    if verdict.state == "WAIT" and not member.is_router:
+        last = gates.Effort(**params["progress"]) if params["progress"] else None
+        verdict, more = judged(climber, verdict, last, phase, params["stall_after"])
+        told |= more
+    return {**told, "verdict": asdict(verdict), **({"journal": tails(member, said)} if verdict.state != "READY" else {})}
+
+
+def judged(
+    climber: climb.Climber, waits: gates.Verdict, last: gates.Effort | None, phase: str, after: float
+) -> tuple[gates.Verdict, dict[str, Any]]:
+    """A WAIT with what it has done since the last look; DEAD with its stack when that is nothing for too long."""
+    now = climber.effort(last)
+    mark = gates.progress(now, last, listens=climber.listens)
+    verdict = gates.stalled(waits, now, mark, phase, after)
+    told: dict[str, Any] = {"progress": asdict(mark)}
+    return verdict, {**told, "stack": climber.stack()} if verdict.state == "DEAD" else told
 
 
 def tails(member: node.Placed, said: list[str]) -> list[str]:
@@ -154,13 +191,14 @@ def started_by(params: dict[str, Any]) -> gates.Baseline | None:
 
 
 def record(params: dict[str, Any], told: dict[str, Any]) -> None:
-    """The gate's verdict in the ledger; `seconds` is from the start of the process, when this run started it."""
+    """The gate's verdict in the ledger, with the process it is about; `seconds` is from the start of that process."""
     verdict = told["verdict"]
     fields = {"instance": params["name"], "generation": params["generation"], "run": params["run"], "started": params["started"]}
     fields |= {"state": verdict["state"], "rung": verdict["rung"], "why": verdict["why"], "until": params["until"]}
-    if verdict["state"] == "READY" and params["until"] != "stopped":
+    fields |= told["process"]
+    if verdict["state"] == "READY":
         fields["seconds"] = told["running_for"]
-    ledger.append("stopped" if params["until"] == "stopped" else "gate", fields)
+    ledger.append("gate", fields)
 
 
 def main() -> None:

@@ -7,7 +7,9 @@ DOCUMENTATION = r"""
 module: sglang_step
 short_description: Carry out one step of a plan on its instance
 description:
-  - C(stop) queues the stop and waits until the last process of the unit is gone. C(start) queues the start. C(gate) waits for the rung.
+  - C(stop) lets a router finish what is in flight and waits until the last process of the unit is gone; what is marked hard is killed at
+    once. C(drain) waits until the engines hold no request. C(start) queues the start. C(gate) waits for the rung. C(watch) sees whether
+    all that was READY stays so.
   - Waiting is done from the controller in short calls with a progress line at least every 10 s. A lost connection is waited out; what was
     queued goes on, and the next look says where it stands.
 options:
@@ -35,6 +37,18 @@ options:
     description: How long one probe request may take.
     type: float
     required: true
+  drain_timeout:
+    description: Seconds there are for requests in flight from the router's stop on; what is left then is cut, and counted.
+    type: float
+    default: 180.0
+  stall_after:
+    description: Seconds without any sign of work after which an engine that is not READY is DEAD; 0 waits for O(deadline).
+    type: float
+    default: 600.0
+  settle:
+    description: Seconds after the last gate in which no process may change.
+    type: float
+    default: 10.0
 attributes:
   check_mode:
     support: full
@@ -59,19 +73,28 @@ EXAMPLES = r"""
 
 RETURN = r"""
 verdict:
-  description: The gate's verdict.
-  returned: for stop and gate
+  description: The verdict of the step.
+  returned: outside check mode
   type: dict
 gated:
   description: The instance.
-  returned: outside check mode
+  returned: always
   type: str
 reached:
   description: The highest rung reached.
-  returned: outside check mode
+  returned: always
   type: str
 seconds:
   description: How long it was waited for.
-  returned: for stop and gate
+  returned: outside check mode
   type: float
+cut:
+  description: Requests that were cut because their time was over.
+  returned: for stop and drain
+  type: int
+stack:
+  description: What the processes of an engine that had stalled were doing.
+  returned: for a gate that was DEAD for want of progress
+  type: list
+  elements: str
 """

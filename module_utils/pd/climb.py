@@ -3,31 +3,42 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
-from . import gates, gates_serving, http, node, observe, outstanding, serving
-from .gates import Baseline, Verdict
+from . import gates, gates_serving, http, lock, node, observe, outstanding, phases, serving
+from .gates import Baseline, Effort, Verdict
 from .node import Placed
 
 POLL_SECONDS = 0.1
+COMPILERS = ("cc1plus", "cicc", "ninja", "nvcc", "ptxas")
+"""What runs below an engine while it compiles its kernels."""
 LOCAL = {"text": "1 + 1 =", "sampling_params": {"max_new_tokens": 1, "temperature": 0}, "bootstrap_host": "2.2.2.2", "bootstrap_room": 0}
 """SGLang's own warm-up address: any engine with a real backend serves it alone, without its peer (facts 2.3)."""
 
 
 class Climber:
-    """The climb of one instance; `baseline` None means: whatever runs now is taken, nothing is gated."""
+    """The climb of one instance; `baseline` None means: whatever runs now is taken, nothing is gated.
 
-    def __init__(self, member: Placed, until: str, baseline: Baseline | None, request_timeout: float) -> None:
+    `peers`: the processes of other instances that were READY before; a router does not serve with others in their place.
+    """
+
+    def __init__(
+        self, member: Placed, until: str, baseline: Baseline | None, request_timeout: float, peers: Mapping[str, Baseline] | None = None
+    ) -> None:
         self.member = member
         self.until = until
         self.baseline = baseline
         self.timeout = request_timeout
+        self.peers = peers or {}
         self.key = node.api_key(member.generation, member.name)
         self.unit = observe.unit(member.unit)
         self.reached = "none"
         self.is_out = False
         """Whether the last look ended at a probe that has not answered yet."""
+        self.listens = False
+        """Whether anything answered at its port, with whatever status."""
 
     def climb(self, patience: float) -> Verdict:
         """Judge rung after rung up to `until`; `patience` is how long one outstanding probe may be waited for here."""
@@ -49,6 +60,7 @@ class Climber:
 
     def _listening(self, _patience: float) -> Verdict:
         ready, route = listening_answers(self.member)
+        self.listens = ready.status != 0
         return gates.listening(self.member.role, ready, route)
 
     def _working(self, patience: float) -> Verdict:
@@ -66,6 +78,10 @@ class Climber:
 
     def _serving(self, patience: float) -> Verdict:
         engines = [m for m in node.everyone(self.member.generation) if not m.is_router]
+        units = {m.name: observe.unit(m.unit) for m in engines if m.name in self.peers}
+        still = gates.settled({name: self.peers[name] for name in units}, units)
+        if still.state == "DEAD":
+            return still
 
         def work() -> dict[str, Any]:
             return serving.as_json(serving.look(self.member, engines, self.key, self.timeout))
@@ -75,6 +91,30 @@ class Climber:
         if told is not None and "error" in told:
             return Verdict("WAIT", "serving", f"the probe itself failed: {told['error']}")
         return gates_serving.judge(None if told is None else gates_serving.from_json(told), len(engines))
+
+    def effort(self, last: Effort | None) -> Effort:
+        """What it has done up to now, in numbers that can be compared with those of an earlier look."""
+        used = observe.work(observe.cgroup_pids(self.unit.control_group))
+        compilers = [one for one in used if one.name in COMPILERS]
+        lines, cursor = observe.journal_after(self.unit.invocation, last.cursor if last else "")
+        return Effort(
+            at=round(lock.boottime(), 2),
+            lines=(last.lines if last else 0) + len(phases.telling(lines)),
+            cursor=cursor,
+            cpu=round(sum(one.cpu for one in used), 2),
+            read=sum(one.read for one in used),
+            compilers=tuple(sorted({one.name for one in compilers})),
+            compiling=round(sum(one.cpu for one in compilers), 2),
+            reached=self.reached,
+        )
+
+    def stack(self) -> list[str]:
+        """What its Python code is doing, the main process first and then its schedulers, without secrets."""
+        pids = observe.cgroup_pids(self.unit.control_group)
+        schedulers = [pid for pid in pids if observe.cmdline(pid).startswith("sglang::scheduler")]
+        python = (observe.environ(self.unit.main_pid) or {}).get("PD_PYTHON", "")
+        said = observe.stack([self.unit.main_pid, *schedulers[:1]], Path(python).with_name("py-spy"))
+        return phases.redact(said, self.member.secrets)
 
     def _key(self, kind: str) -> str:
         return f"{self.member.name}-{self.unit.invocation[:12]}-{kind}"
@@ -104,17 +144,4 @@ def wait(climber: Climber, seconds: float, clock: Callable[[], float] = time.mon
         if verdict.state != "WAIT" or clock() >= deadline:
             # a probe that is out says less than the answer to the one before it
             return answered if answered and climber.is_out and answered.rung == verdict.rung else verdict
-        time.sleep(POLL_SECONDS)
-
-
-def wait_stopped(unit: str, seconds: float, clock: Callable[[], float] = time.monotonic) -> tuple[Verdict, observe.Unit, str]:
-    """Wait for a unit to be inactive, as `wait` does for a rung; READY then means stopped."""
-    deadline = clock() + seconds
-    while True:
-        seen = observe.unit(unit)
-        left = observe.cgroup_pids(seen.control_group)
-        if seen.active_state in ("inactive", "failed", "absent") and not left:
-            return Verdict("READY", "stopped", f"{unit} is {seen.active_state}"), seen, "stopped"
-        if clock() >= deadline:
-            return Verdict("WAIT", "stopped", f"{unit} is {seen.active_state}, {len(left)} processes left"), seen, "none"
         time.sleep(POLL_SECONDS)

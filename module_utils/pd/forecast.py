@@ -11,6 +11,9 @@ from .ledger import Entry
 from .patience import took
 from .plan import Plan, Strategy
 
+COSTLY = ("stop", "drain", "start")
+"""What an outage is made of. A gate's time is in the start it is for; while the pair is watched it serves."""
+
 
 @dataclass(frozen=True)
 class Usual:
@@ -26,27 +29,32 @@ class Usual:
 
 
 def history(entries: Iterable[Entry], last: int = 10) -> dict[str, Usual]:
-    """`start prefill0` -> seconds from start to READY; `stop prefill0` -> seconds until its last process was gone.
+    """`start prefill0` -> seconds from start to READY; `stop prefill0` -> until its last process was gone; `drain prefill0, decode0`.
 
-    Only starts that a transaction made and whose gate passed count. A pair of stamps across a clock step backwards is dropped.
+    Only starts that a transaction made and whose gate passed count. A pair of stamps that a reboot lies between is dropped.
     """
     found: dict[str, list[float]] = {}
-    stopping: dict[str, str] = {}
+    stopping: dict[str, Entry] = {}
     for entry in entries:
         name, event = str(entry.get("instance")), entry.get("event")
         if event == "gate" and entry.get("started") and entry.get("state") == "READY" and entry.get("seconds"):
             found.setdefault(f"start {name}", []).append(float(entry["seconds"]))
         elif event == "stop":
-            stopping[name] = entry["ts"]
+            stopping[name] = entry
+        elif event == "drained":
+            found.setdefault(f"drain {', '.join(entry['instances'])}", []).append(float(entry["seconds"]))
         elif event == "stopped" and name in stopping:
-            seconds = _between(stopping.pop(name), entry["ts"])
+            seconds = _between(stopping.pop(name), entry)
             if seconds >= 0:
                 found.setdefault(f"stop {name}", []).append(seconds)
     return {step: _usual(seconds[-last:]) for step, seconds in found.items()}
 
 
-def _between(earlier: str, later: str) -> float:
-    return (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).total_seconds()
+def _between(earlier: Entry, later: Entry) -> float:
+    """Seconds on the clock that nobody sets, where both entries have it; negative across a reboot."""
+    if "boot" in earlier and "boot" in later:
+        return float(later["boot"]) - float(earlier["boot"])
+    return (datetime.fromisoformat(later["ts"]) - datetime.fromisoformat(earlier["ts"])).total_seconds()
 
 
 def _usual(seconds: Sequence[float]) -> Usual:
@@ -58,7 +66,7 @@ def outage(made: Plan, usual: Mapping[str, Usual], strategy: Strategy) -> float 
 
     Engines that load at once cost as much as the slowest of them.
     """
-    steps = [str(s) for s in made.steps if s.action in ("stop", "start")]
+    steps = [str(s) for s in made.steps if s.action in COSTLY]
     if not steps or any(step not in usual for step in steps):
         return None
     seconds = {step: usual[step].median for step in steps}
@@ -73,6 +81,6 @@ def told(made: Plan, usual: Mapping[str, Usual], strategy: Strategy) -> list[str
     """The forecast for a person, nothing when nothing restarts."""
     if not made.restarts:
         return []
-    steps = [f"  {step!s:<20} {usual.get(str(step), 'no history')}" for step in made.steps if step.action in ("stop", "start")]
+    steps = [f"  {step!s:<24} {usual.get(str(step), 'no history')}" for step in made.steps if step.action in COSTLY]
     expected = outage(made, usual, strategy)
     return [*steps, f"  expected outage: {took(expected)}" if expected is not None else "  expected outage: unknown, the ledger has no such run yet"]

@@ -8,11 +8,12 @@ serving    the router sees healthy workers with closed circuits, and answers rea
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from .observe import Rank, Unit
+from .patience import took
 
 State = Literal["READY", "WAIT", "DEAD"]
 RUNGS = ("alive", "listening", "working", "serving")
@@ -42,6 +43,24 @@ class Baseline:
     main_pid: int
     n_restarts: int
     invocation: str
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What a starting engine has done so far, as far as it shows from outside; with `at` (seconds since boot) the moment of its last progress.
+
+    `lines`: of its journal, our own probes' left out; `cpu`: seconds of all its processes and of the children they had; `read`: bytes they
+    read; `compilers`: those that run now, `compiling`: their CPU seconds; `reached`: the rung it stands on.
+    """
+
+    at: float
+    lines: int = 0
+    cursor: str = ""
+    cpu: float = 0.0
+    read: int = 0
+    compilers: tuple[str, ...] = ()
+    compiling: float = 0.0
+    reached: str = "none"
 
 
 @dataclass(frozen=True)
@@ -76,6 +95,68 @@ def alive(unit: Unit, since: Baseline | None) -> Verdict:
     if unit.active_state != "active" or not unit.main_pid:
         return Verdict("WAIT", "alive", f"{unit.name} is {unit.active_state} ({unit.sub_state})")
     return Verdict("READY", "alive", f"MainPID {unit.main_pid}, NRestarts {unit.n_restarts}")
+
+
+BUSY_CORES = 0.05
+"""What counts as work: polling a stale lock or an empty socket takes less of a core, loading and compiling take more (report 121)."""
+READ_RATE = 1 << 18
+"""Bytes a second: weights from the slowest disk come faster, sockets and lock files that are polled slower."""
+
+
+def progress(now: Effort, last: Effort | None, *, listens: bool) -> Effort:
+    """What to carry to the next look: `now` when anything moved since `last`, else `last`, read on to the end of the journal.
+
+    A PD scheduler spins at 100 % of a core when idle (lab-facts), so CPU and reading prove something only until the engine listens.
+    A process that ended takes its share along: the others start counting from there.
+    """
+    if last is None or moved(now, last, listens=listens):
+        return now
+    return replace(last, cursor=now.cursor, cpu=min(last.cpu, now.cpu), read=min(last.read, now.read))
+
+
+def moved(now: Effort, last: Effort, *, listens: bool) -> bool:
+    """Whether there is any sign of work since `last`."""
+    compiles = bool(now.compilers) and (now.compilers, now.compiling) != (last.compilers, last.compiling)
+    if now.lines > last.lines or now.reached != last.reached or compiles:
+        return True
+    seconds = now.at - last.at
+    return not listens and (now.cpu - last.cpu > BUSY_CORES * seconds or now.read - last.read > READ_RATE * seconds)
+
+
+def stalled(waits: Verdict, now: Effort, last: Effort, phase: str, after: float) -> Verdict:
+    """A WAIT with the progress it rests on; DEAD when there has been none for `after` seconds. `after` 0: never."""
+    quiet = now.at - last.at
+    evidence = {"quiet_for": round(quiet, 1), "lines": now.lines, "cpu": now.cpu, "compilers": list(now.compilers)}
+    waits = replace(waits, evidence={**waits.evidence, **evidence})
+    if not after or quiet < after:
+        return waits
+    running = f"{', '.join(now.compilers)} runs without getting on" if now.compilers else "nothing compiles"
+    cores = (now.cpu - last.cpu) / quiet if quiet else 0.0
+    seen = f"no line in its journal, {cores:.2f} cores busy, {(now.read - last.read) >> 20} MiB read, {running}"
+    why = f"no progress for {took(quiet)}: {seen}; it was {phase}; {waits.why}"
+    return replace(waits, state="DEAD", why=why)
+
+
+def ready_processes(entries: Iterable[Mapping[str, Any]], run: str) -> dict[str, Baseline]:
+    """Instance -> the process that a gate of this run found READY, out of the ledger; not one that was stopped or started since."""
+    found: dict[str, Baseline] = {}
+    for entry in (e for e in entries if e.get("run") == run and e.get("instance")):
+        if entry["event"] in ("stop", "start"):
+            found.pop(entry["instance"], None)
+        elif entry["event"] == "gate" and entry["state"] == "READY":
+            found[entry["instance"]] = Baseline(entry["main_pid"], entry["n_restarts"], entry["invocation"])
+    return found
+
+
+def settled(ready: Mapping[str, Baseline], units: Mapping[str, Unit]) -> Verdict:
+    """After the last gate: whether every instance is still the process that was READY (reports 002, 020). `ready`: instance -> that one."""
+    for name, since in ready.items():
+        verdict = alive(units[name], since)
+        if verdict.state != "READY":
+            how = {"active": "was replaced", "deactivating": "was stopped"}.get(units[name].active_state, "died")
+            why = f"{name} was READY, then {how} in the settle window: {verdict.why}"
+            return Verdict("DEAD", "settled", why, {"instance": name})
+    return Verdict("READY", "settled", f"{', '.join(ready)}: the same processes as at their gates")
 
 
 def listening(role: str, ready: Http, route: Http | None) -> Verdict:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
-from . import knobs, rules_machine, rules_names, rules_pair
+from . import knobs, rules_drain, rules_machine, rules_names, rules_pair
 from .problem import Problem, report, tidy
 from .spec import Instance, Spec, from_hostvars, instance_args, instance_env
 
@@ -53,6 +53,7 @@ CHECKS: Mapping[str, Callable[[Spec], Iterable[Problem]]] = MappingProxyType(
         "chunk and page": rules_pair.chunk_of_pages,
         "keep-alive": rules_pair.keep_alive,
         "router health timeout": rules_pair.router_patience,
+        "time to drain": rules_drain.drain_fits,
     }
 )
 

@@ -1,6 +1,7 @@
 """The ledger: one JSON object a line, appended and fsynced, never edited (design 2).
 
-Every entry carries `ts` (UTC, for people), `event`, and where they apply `run`, `generation`, `instance`, `seconds`.
+Every entry carries `ts` (UTC, for people), `boot` (seconds since boot, which no clock step moves), `event`, and where they apply
+`run`, `generation`, `instance`, `seconds`.
 The module that acts on the node writes its own entry in the same call, so nothing is recorded that did not happen.
 """
 
@@ -14,6 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from .lock import boottime
+
 PATH = Path("/var/lib/sglang-pd/ledger.jsonl")
 
 Entry = dict[str, Any]
@@ -21,7 +24,8 @@ Entry = dict[str, Any]
 
 def append(event: str, fields: Mapping[str, Any], path: Path = PATH) -> Entry:
     """Append one entry and return it once it is on the disk. Raises OSError when it could not be written."""
-    entry: Entry = {"ts": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **fields}
+    stamps = {"ts": datetime.now(UTC).isoformat(timespec="milliseconds"), "boot": round(boottime(), 3)}
+    entry: Entry = {**stamps, "event": event, **fields}
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -12,6 +12,7 @@ PD_QUEUES = (
     "decode_prealloc_queue_reqs",
     "decode_transfer_queue_reqs",
 )
+INFLIGHT = "prefill_inflight_queue_reqs"
 
 
 def rows(body: Any) -> tuple[Mapping[str, Any], ...]:
@@ -45,6 +46,28 @@ def summary(body: Any) -> dict[str, int]:
             if isinstance(value, int):
                 found[key] = found.get(key, 0) + value
     return found
+
+
+def in_flight(body: Any) -> int | None:
+    """The requests an engine holds, whatever queue they stand in; None when the body is no load report.
+
+    SGLang 0.5.23 counts three of the PD queues and the retracted ones as waiting too (srt/managers/scheduler_components/load_inquirer.py),
+    but neither a prefill's transfers nor requests that wait for their grammar.
+    """
+    reported = rows(body)
+    return sum(_held(row) for row in reported) if reported else None
+
+
+def _held(row: Mapping[str, Any]) -> int:
+    queues = row.get("disaggregation") or {}
+    waiting = sum(_count(queues, key) for key in PD_QUEUES if key != INFLIGHT) + _count(queues, "decode_retracted_queue_reqs")
+    waiting = max(waiting, _count(row, "num_waiting_reqs"))
+    return _count(row, "num_running_reqs") + waiting + _count(queues, INFLIGHT) + _count(row.get("queues") or {}, "grammar")
+
+
+def _count(counts: Mapping[str, Any], key: str) -> int:
+    value = counts.get(key)
+    return value if isinstance(value, int) else 0
 
 
 def told(load: Mapping[str, int]) -> str:

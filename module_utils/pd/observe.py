@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -126,6 +127,54 @@ def journal(name: str, invocation: str, lines: int = 20) -> tuple[str, ...]:
     match = [f"_SYSTEMD_INVOCATION_ID={invocation}"] if invocation else ["--unit", name]
     text = run(["journalctl", "--no-pager", "--output=cat", f"--lines={lines}", *match])
     return tuple(text.splitlines())
+
+
+def journal_after(invocation: str, cursor: str) -> tuple[tuple[str, ...], str]:
+    """The lines of this start that came after a cursor (empty: all of them), and the cursor of the last."""
+    after = [f"--after-cursor={cursor}"] if cursor else []
+    argv = ["journalctl", "--no-pager", "--quiet", "--output=cat", "--show-cursor", *after, f"_SYSTEMD_INVOCATION_ID={invocation}"]
+    lines = run(argv).splitlines()
+    mark = "-- cursor: "
+    found = [line for line in lines if line.startswith(mark)]
+    return tuple(line for line in lines if not line.startswith(mark)), found[-1].removeprefix(mark) if found else cursor
+
+
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a process has used: `cpu` seconds, its own and of the children it has waited for, and bytes `read`, cached or not."""
+
+    name: str
+    cpu: float
+    read: int
+
+
+def work(pids: Sequence[int]) -> tuple[Work, ...]:
+    """CPU and reading of each process out of /proc: a unit's own accounting is not there under cgroup v1 (lab-facts)."""
+    found = []
+    for pid in pids:
+        try:
+            stat = (PROC / str(pid) / "stat").read_text()
+            told = dict(line.split(": ") for line in (PROC / str(pid) / "io").read_text().splitlines())
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        title = Path(cmdline(pid).partition(" ")[0]).name or stat[stat.index("(") + 1 : stat.rindex(")")]
+        ticks = sum(map(int, stat.rpartition(")")[2].split()[11:15]))
+        found.append(Work(title, ticks / TICK, int(told["rchar"]) + int(told["read_bytes"])))
+    return tuple(found)
+
+
+def stack(pids: Sequence[int], py_spy: Path, seconds: float = 3.0) -> tuple[str, ...]:
+    """What the Python code of these processes is doing; a process that gives no answer in `seconds` says so."""
+    said: list[str] = []
+    for pid in pids:
+        try:
+            said += run([str(py_spy), "dump", "--pid", str(pid)], timeout=seconds).splitlines()
+        except (RuntimeError, OSError) as error:
+            said.append(f"process {pid}: no stack: {error}")
+    return tuple(said)
 
 
 @dataclass(frozen=True)

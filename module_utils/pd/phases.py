@@ -33,8 +33,15 @@ def phase(lines: Iterable[str]) -> str:
 
 
 NOISE = re.compile(r'"GET /(ready|health|v1/loads|route|liveness|readiness|metrics|workers)\b[^"]*" 200')
+OURS = re.compile(r'"(GET /\S+ HTTP/[\d.]+" \d+|POST /generate HTTP/[\d.]+" [^2])|disconnected from the client side')
+"""What our own probes leave in an engine's journal, whatever it answered; a generation that it did answer is its own doing."""
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 LINE = 240
+
+
+def telling(lines: Iterable[str]) -> list[str]:
+    """The lines that an engine wrote by itself: without those that only show that it was asked."""
+    return [line for line in lines if line.strip() and not OURS.search(line)]
 
 
 def readable(lines: Iterable[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The planner: what must be stopped, started and gated, in which order, and why. Pure.
+"""The planner: what must be stopped, drained, started, gated and watched, in which order, and why. Pure.
 
 Drift is `PD_GENERATION` of the process != the wanted generation (design 2). A member that already runs the wanted
 generation is only gated, so a run that was killed half way is finished, not repeated. A member that died under a
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-Action = Literal["stop", "start", "gate"]
+Action = Literal["stop", "drain", "start", "gate", "watch"]
 Strategy = Literal["ordered", "overlapped"]
 """ordered: stop, start, gate, one engine after the other. overlapped: both stop, both load at once, gated in order: the outage is about
 the slower engine's start instead of their sum."""
@@ -29,15 +29,22 @@ class Seen:
 
 @dataclass(frozen=True)
 class Step:
-    """One thing to do to one instance. `until` is the rung a gate must reach; `started`: this plan starts what it gates."""
+    """One thing to do to one instance. `until` is the rung a gate must reach; `started`: this plan starts what it gates.
+
+    `hard`: this stop kills at once; what it stops was measured idle, or its time to drain is over. `instances`: what a drain or a watch
+    looks at; it is carried out where `instance` is.
+    """
 
     action: Action
     instance: str
     until: str | None = None
     started: bool = False
+    hard: bool = False
+    instances: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.action} {self.instance}" + (f" until {self.until}" if self.until else "")
+        who = ", ".join(self.instances) or self.instance
+        return f"{self.action} {who}" + (f" until {self.until}" if self.until else "")
 
 
 @dataclass(frozen=True)
@@ -79,6 +86,10 @@ def plan(
 ) -> Plan:
     """Which instances get a new process, and in which order. Routers stop first and start last.
 
+    A router may finish what is in flight; then all engines that run are drained, also one that stays: half of each request is in it. After
+    that they are killed: an engine's own SIGTERM drain has no bound and goes on admitting (facts 2.5). At the end everything is watched
+    for a while, because a peer that comes back can kill one that was READY (report 002).
+
     `engines` is in start order (prefill before decode: a decode caches what its prefill tells it, facts 6.2). A router that
     itself has not drifted is still cycled when any engine is, because only its start clears its circuits (facts 5.3.4).
     """
@@ -88,15 +99,19 @@ def plan(
     cycled = [name for name in engines if why[name]]
     routers_cycled = [name for name in routers if why[name] or cycled]
     steps = _stops(routers_cycled, seen)
+    if _stops(cycled, seen):
+        up = tuple(step.instance for step in _stops(engines, seen))
+        steps.append(Step("drain", up[0], instances=up))
     if strategy == "overlapped":
-        steps += [*_stops(cycled, seen), *(Step("start", name) for name in cycled)]
+        steps += [*_stops(cycled, seen, hard=True), *(Step("start", name) for name in cycled)]
         steps += [_gate(name, cycled) for name in engines]
     else:
         for name in engines:
-            steps += [*_stops([name], seen), Step("start", name)] if name in cycled else []
+            steps += [*_stops([name], seen, hard=True), Step("start", name)] if name in cycled else []
             steps.append(_gate(name, cycled))
     steps += [Step("start", name) for name in routers_cycled]
     steps += [Step("gate", name, "serving", started=name in routers_cycled) for name in routers]
+    steps.append(Step("watch", steps[-1].instance, instances=(*engines, *routers)))
     reasons = {
         name: reason or ("its engines restart" if name in routers_cycled else _at_rest(seen[name], wanted))
         for name, reason in why.items()
@@ -104,8 +119,8 @@ def plan(
     return Plan(tuple(steps), reasons)
 
 
-def _stops(names: Sequence[str], seen: Mapping[str, Seen]) -> list[Step]:
-    return [Step("stop", name) for name in names if seen[name].active_state not in ("inactive", "failed", "absent")]
+def _stops(names: Sequence[str], seen: Mapping[str, Seen], *, hard: bool = False) -> list[Step]:
+    return [Step("stop", name, hard=hard) for name in names if seen[name].active_state not in ("inactive", "failed", "absent")]
 
 
 def _gate(name: str, cycled: Sequence[str]) -> Step:

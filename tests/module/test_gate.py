@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pd import forecast, ledger
+from pd import forecast, gates, ledger
 from pd.gates import Baseline
 
 from tests.module.loaded import documented, redirect
@@ -36,19 +35,15 @@ def test_the_gate_is_for_the_process_that_this_run_started() -> None:
     assert MODULE.started_by({**PARAMS, "started": False}) is None
 
 
-@pytest.mark.parametrize(
-    ("state", "until", "expected"),
-    [
-        ("READY", "working", {"event": "gate", "seconds": 23.5}),
-        ("DEAD", "working", {"event": "gate", "seconds": None}),
-        ("READY", "stopped", {"event": "stopped", "seconds": None}),
-    ],
-)
-def test_only_a_start_that_got_ready_counts_as_usual(state: str, until: str, expected: dict[str, Any]) -> None:
-    told = {"verdict": {"state": state, "rung": "x", "why": "because"}, "running_for": 23.5}
-    MODULE.record({**PARAMS, "until": until}, told)
+@pytest.mark.parametrize(("state", "seconds"), [("READY", 23.5), ("DEAD", None)])
+def test_only_a_start_that_got_ready_counts_as_usual(state: str, seconds: float | None) -> None:
+    process = {"main_pid": 7, "n_restarts": 0, "invocation": "i7"}
+    told = {"verdict": {"state": state, "rung": "x", "why": "because"}, "running_for": 23.5, "process": process}
+    MODULE.record(PARAMS, told)
     (entry,) = ledger.read()
-    assert {"event": entry["event"], "seconds": entry.get("seconds")} == expected
+    assert (entry["event"], entry.get("seconds")) == ("gate", seconds)
     assert (entry["state"], entry["why"], entry["instance"], entry["run"]) == (state, "because", "decode0", "r1")
     known = forecast.history([entry]).get("start decode0")
-    assert (known.median if known else None) == expected["seconds"]
+    assert (known.median if known else None) == seconds
+    ready = gates.ready_processes([entry], "r1")
+    assert ready == ({"decode0": Baseline(7, 0, "i7")} if state == "READY" else {})

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pd import generation, ledger, lock, node, observe
+from pd import generation, ledger, lock, node, observe, stopping
 
 from tests.module.loaded import documented, redirect, run
 
@@ -45,17 +45,22 @@ class Systemd:
         self.active = "inactive"
         self.enabled = "enabled"
         self.invocation = 1
+        self.drains = True
+        """Whether it takes its time after a stop, so that only a kill ends it."""
         self.asked: list[list[str]] = []
 
     def run(self, argv: list[str], timeout: float = 8.0) -> str:
         assert timeout <= 30
         if argv[1] == "show":
             told = {"LoadState": "loaded", "ActiveState": self.active, "MainPID": "0", "InvocationID": str(self.invocation)}
+            told["ControlGroup"] = "" if self.active in ("inactive", "failed") else "/u"
             told |= {"UnitFileState": self.enabled, "NRestarts": "0"}
             return "".join(f"{key}={value}\n" for key, value in told.items())
         self.asked.append(argv[1:])
         if argv[1] == "start":
             self.active, self.invocation = "active", 2
+        if argv[1] in ("stop", "kill"):
+            self.active = "deactivating" if argv[1] == "stop" and self.drains else "failed"
         return ""
 
 
@@ -63,6 +68,7 @@ class Systemd:
 def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Systemd:
     systemd = Systemd()
     monkeypatch.setattr(observe, "run", systemd.run)
+    monkeypatch.setattr(observe, "cgroup_pids", lambda _group: () if systemd.active in ("inactive", "failed") else (7,))
     redirect(monkeypatch, ledger, ledger.PATH, tmp_path / "ledger.jsonl")
     redirect(monkeypatch, lock, lock.PATH, tmp_path / "lock")
     redirect(monkeypatch, node, Path(generation.CURRENT), tmp_path / "current")
@@ -71,8 +77,8 @@ def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Systemd:
     return systemd
 
 
-def instance(state: str, *, check: bool = False, run_id: str = "r1") -> dict[str, Any]:
-    return run("sglang_instance", name="decode0", unit="u.service", state=state, run=run_id, check=check)
+def instance(state: str, *, check: bool = False, run_id: str = "r1", **more: Any) -> dict[str, Any]:
+    return run("sglang_instance", name="decode0", unit="u.service", state=state, run=run_id, check=check, **more)
 
 
 def test_a_start_is_queued_and_recorded_with_the_process_it_made(systemd: Systemd) -> None:
@@ -90,12 +96,59 @@ def test_a_unit_that_would_not_come_back_after_a_reboot_is_enabled(systemd: Syst
     assert [argv[0] for argv in systemd.asked] == ["daemon-reload", "enable", "reset-failed", "start"]
 
 
-def test_a_stop_is_queued_once(systemd: Systemd) -> None:
+STOP, KILL = ["stop", "--no-block", "u.service"], ["kill", "--signal=SIGKILL", "u.service"]
+
+
+def events() -> list[str]:
+    return [entry["event"] for entry in ledger.read()]
+
+
+def test_what_is_idle_is_killed_right_after_its_stop_is_queued(systemd: Systemd) -> None:
+    """In this order: systemd does not start again what dies while its stop is queued."""
     systemd.active = "active"
-    assert instance("stopped")["changed"] is True
+    told = instance("stopped", grace=0.0)
+    assert (told["changed"], told["stopped"], told["cut"]) == (True, True, None)
+    assert systemd.asked == [STOP, KILL]
+    assert events() == ["stop", "stopped"]
+
+
+def test_a_stop_is_queued_once_and_gone_on_with_by_the_next_call(systemd: Systemd) -> None:
+    systemd.active = "active"
+    assert instance("stopped", grace=60.0, seconds=0.0)["stopped"] is False
+    told = instance("stopped", grace=60.0, seconds=0.0)
+    assert (told["changed"], told["stopped"], told["told"]) == (True, False, "u.service is deactivating, 1 processes left")
+    assert systemd.asked == [STOP]
+    systemd.active = "inactive"
+    assert instance("stopped", grace=60.0, seconds=0.0)["stopped"] is True
+    assert instance("stopped", grace=60.0, seconds=0.0)["stopped"] is True
+    assert events() == ["stop", "stopped"]
+
+
+def test_its_time_runs_from_the_stop_whoever_calls(systemd: Systemd, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that was lost meanwhile gives it no more time."""
+    systemd.active = "active"
+    instance("stopped", grace=60.0, seconds=0.0)
+    later = lock.boottime() + 61
+    monkeypatch.setattr(lock, "boottime", lambda: later)
+    monkeypatch.setitem(stopping.halt.__kwdefaults__ or {}, "clock", lambda: later)
+    told = instance("stopped", grace=60.0, seconds=0.0)
+    assert told["stopped"] is True
+    assert systemd.asked == [STOP, KILL]
+    assert events() == ["stop", "killed", "stopped"]
+
+
+def test_what_somebody_else_stops_is_waited_for_and_recorded(systemd: Systemd) -> None:
     systemd.active = "deactivating"
-    assert instance("stopped")["changed"] is True
-    assert systemd.asked == [["stop", "--no-block", "u.service"]]
+    assert instance("stopped", grace=60.0, seconds=0.0)["stopped"] is False
+    assert systemd.asked == []
+    assert events() == ["stop"]
+
+
+def test_nothing_to_stop(systemd: Systemd) -> None:
+    told = instance("stopped", grace=0.0)
+    assert (told["changed"], told["stopped"]) == (False, True)
+    assert systemd.asked == []
+    assert events() == []
 
 
 def test_check_mode_and_observing_queue_nothing(systemd: Systemd) -> None:

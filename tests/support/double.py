@@ -23,6 +23,8 @@ VARIABLES: dict[str, Any] = {
     "pd_start_deadline": 40,
     "pd_serve_deadline": 40,
     "pd_stop_deadline": 40,
+    "pd_drain_timeout": 10,
+    "pd_settle": 2,
     "pd_request_timeout": 8,
 }
 QUICK = {"drain_poll_s": 0.2}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pd import climb, gates, node, observe, outstanding
+from pd import climb, gates, node, observe, outstanding, serving
 from pd.node import Placed
 from pd.observe import Rank
 
@@ -123,20 +124,65 @@ def test_a_prefill_is_asked_for_its_registered_ranks(engine: tuple[Engine, Place
     assert look(prefill, "listening")[0] == "READY"
 
 
-@pytest.mark.parametrize(
-    ("text", "left", "state", "why"),
-    [
-        ("LoadState=loaded\nActiveState=inactive\n", (), "READY", "u is inactive"),
-        ("LoadState=loaded\nActiveState=failed\n", (), "READY", "u is failed"),
-        ("LoadState=not-found\n", (), "READY", "u is absent"),
-        ("LoadState=loaded\nActiveState=deactivating\n", (5, 6), "WAIT", "u is deactivating, 2 processes left"),
-        ("LoadState=loaded\nActiveState=inactive\n", (5,), "WAIT", "u is inactive, 1 processes left"),
-    ],
-)
-def test_report_071_stopped_is_when_the_last_process_is_gone(
-    monkeypatch: pytest.MonkeyPatch, text: str, left: tuple[int, ...], state: str, why: str
+def test_what_it_has_done_is_counted_without_what_our_probes_left(
+    engine: tuple[Engine, Placed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(observe, "unit", lambda name: observe.parse_show(name, text))
-    monkeypatch.setattr(observe, "cgroup_pids", lambda _group: left)
-    verdict, _, _ = climb.wait_stopped("u", 0.0)
-    assert (verdict.state, verdict.why) == (state, why)
+    _, member = engine
+    probe, own = 'INFO: 127.0.0.1:1 - "GET /ready HTTP/1.1" 503 Service Unavailable', "Load weight begin"
+    answers = {"": ((own, probe, own), "c1"), "c1": ((probe, ""), "c2")}
+    monkeypatch.setattr(observe, "journal_after", lambda _invocation, cursor: answers[cursor])
+    used = (observe.Work("python", 2.5, 7), observe.Work("cicc", 1.0, 5), observe.Work("ptxas", 0.25, 0), observe.Work("cicc", 0.5, 0))
+    monkeypatch.setattr(observe, "work", lambda _pids: used)
+    climber = climb.Climber(member, "working", None, 5.0)
+    first = climber.effort(None)
+    assert (first.lines, first.cursor, first.cpu, first.read) == (2, "c1", 4.25, 12)
+    assert (first.compilers, first.compiling, first.reached) == (("cicc", "ptxas"), 1.75, "none")
+    second = climber.effort(first)
+    assert (second.lines, second.cursor) == (2, "c2"), "only the new lines are read, and a probe's is none"
+
+
+def test_whether_it_listens_is_told_from_any_answer(engine: tuple[Engine, Placed]) -> None:
+    double, member = engine
+    climber = climb.Climber(member, "working", None, 5.0)
+    double.answers["/ready"] = (503, b"Starting")
+    climber.climb(0.0)
+    assert climber.listens
+    refused = climb.Climber(replace(member, url="http://127.0.0.1:9"), "working", None, 5.0)
+    refused.climb(0.0)
+    assert not refused.listens
+
+
+def test_the_stack_is_that_of_main_and_of_a_scheduler_and_shows_no_secret(
+    engine: tuple[Engine, Placed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, member = engine
+    asked: list[tuple[list[int], Path]] = []
+
+    def stack(pids: list[int], py_spy: Path) -> tuple[str, ...]:
+        asked.append((pids, py_spy))
+        return ("serve (x.py:1)", "key = s3cret")
+
+    titles = {100: "python -m sglang.launch_server", 101: "sglang::scheduler_TP0", 102: "sglang::scheduler_TP1", 103: "sglang::detokenizer"}
+    monkeypatch.setattr(observe, "cgroup_pids", lambda _group: tuple(titles))
+    monkeypatch.setattr(observe, "cmdline", lambda pid: titles[pid])
+    monkeypatch.setattr(observe, "environ", lambda _pid: {"PD_PYTHON": "/opt/r/engine/bin/python"})
+    monkeypatch.setattr(observe, "stack", stack)
+    monkeypatch.setattr(node, "api_key", lambda _generation, _name: "s3cret")
+    said = climb.Climber(member, "working", None, 5.0).stack()
+    assert asked == [([100, 101], Path("/opt/r/engine/bin/py-spy"))]
+    assert said == ["serve (x.py:1)", "key = <secret>"]
+
+
+def test_a_router_does_not_serve_with_an_engine_that_was_replaced(
+    engine: tuple[Engine, Placed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reports 002, 020: the rung is DEAD before a single request is made."""
+    double, member = engine
+    double.answers |= {"/liveness": (200, b"")}
+    router = replace(member, name="router0", role="router")
+    monkeypatch.setattr(node, "everyone", lambda _generation: (member, router))
+    monkeypatch.setattr(serving, "look", lambda *_: pytest.fail("nothing is asked of it"))
+    gone = gates.Baseline(99, 0, "c" * 32)
+    verdict = climb.wait(climb.Climber(router, "serving", None, 5.0, {"decode0": gone}), 0.0)
+    assert verdict.state == "DEAD"
+    assert "decode0 was READY, then was replaced" in verdict.why

@@ -13,20 +13,18 @@ NAMES = ("prefill0", "decode0", "router0")
 OLD = dict.fromkeys(NAMES, Seen("active", "old"))
 
 
-def usual(**medians: float) -> dict[str, Usual]:
-    return {step.replace("_", " "): Usual(median, median, median, 3) for step, median in medians.items()}
-
-
-HISTORY = usual(
-    stop_router0=1, stop_prefill0=2, stop_decode0=3, start_prefill0=20, start_decode0=22, start_router0=4
-)
+MEDIANS = {
+    **{"stop router0": 1, "stop prefill0": 2, "stop decode0": 3, "drain prefill0, decode0": 5},
+    **{"start prefill0": 20, "start decode0": 22, "start router0": 4},
+}
+HISTORY = {step: Usual(median, median, median, 3) for step, median in MEDIANS.items()}
 
 
 def made(strategy: plan.Strategy) -> plan.Plan:
     return plan.plan(OLD, "new", False, NAMES[:2], NAMES[2:], strategy=strategy)
 
 
-@pytest.mark.parametrize(("strategy", "seconds"), [("ordered", 52), ("overlapped", 32)])
+@pytest.mark.parametrize(("strategy", "seconds"), [("ordered", 57), ("overlapped", 37)])
 def test_the_outage_is_the_sum_or_the_slower_engine(strategy: plan.Strategy, seconds: float) -> None:
     assert forecast.outage(made(strategy), HISTORY, strategy) == seconds
     assert forecast.told(made(strategy), HISTORY, strategy)[-1] == f"  expected outage: {seconds} s"
@@ -36,7 +34,7 @@ def test_without_history_nothing_is_made_up() -> None:
     short = {step: known for step, known in HISTORY.items() if step != "start decode0"}
     assert forecast.outage(made("ordered"), short, "ordered") is None
     told = forecast.told(made("ordered"), short, "ordered")
-    assert "  start decode0        no history" in told
+    assert "  start decode0            no history" in told
     assert "unknown" in told[-1]
 
 
@@ -63,6 +61,19 @@ def test_history_is_what_the_ledger_saw() -> None:
         entry("stopped", 32),
     ]
     assert forecast.history(entries) == {"stop decode0": Usual(3.0, 2.0, 4.0, 2), "start decode0": Usual(22.5, 22.5, 22.5, 1)}
+
+
+def test_a_stepped_clock_does_not_lie() -> None:
+    """`boot` counts where both entries have it; a reboot between them leaves nothing to count."""
+    stepped = [entry("stop", 0, boot=100.0), entry("stopped", 59, boot=104.5)]
+    assert forecast.history(stepped)["stop decode0"].median == 4.5
+    assert forecast.history([entry("stop", 0, boot=100.0), entry("stopped", 30, boot=12.0)]) == {}
+    assert forecast.history([entry("stop", 0), entry("stopped", 30, boot=12.0)])["stop decode0"].median == 30.0
+
+
+def test_a_drain_is_a_step_with_a_history_of_its_own() -> None:
+    drained = [{"event": "drained", "instances": ["prefill0", "decode0"], "seconds": s, "cut": 0} for s in (0.5, 40.0, 0.7)]
+    assert forecast.history(drained) == {"drain prefill0, decode0": Usual(0.7, 0.5, 40.0, 3)}
 
 
 def test_one_slow_start_does_not_shift_it() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pd import ledger
+from pd import ledger, lock
 
 
 @pytest.fixture
@@ -25,6 +25,12 @@ def test_an_entry_comes_back_as_it_was_written(path: Path) -> None:
     assert ledger.read(path) == [written]
     assert written["ts"].endswith("+00:00")
     assert path.read_bytes().count(b"\n") == 1
+
+
+def test_an_entry_has_a_stamp_that_no_clock_step_moves(path: Path) -> None:
+    before = lock.boottime()
+    entry = ledger.append("begin", {}, path)
+    assert before - 0.001 <= entry["boot"] <= lock.boottime() + 0.001
 
 
 def test_no_file_is_an_empty_ledger(path: Path) -> None:

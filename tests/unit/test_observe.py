@@ -196,3 +196,55 @@ def test_report_006_only_the_present_start_is_read_from_the_journal(monkeypatch:
     assert "_SYSTEMD_INVOCATION_ID=abc" in asked[0]
     assert "u.service" not in asked[0]
     assert asked[1][-2:] == ["--unit", "u.service"]
+
+
+def test_the_journal_is_read_on_from_a_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+    said = iter(["one\ntwo\n-- cursor: s=1;i=2\n", "-- cursor: s=1;i=2\n", ""])
+
+    def run(argv: list[str]) -> str:
+        asked.append(argv)
+        return next(said)
+
+    monkeypatch.setattr(observe, "run", run)
+    assert observe.journal_after("abc", "") == (("one", "two"), "s=1;i=2")
+    assert observe.journal_after("abc", "s=1;i=2") == ((), "s=1;i=2")
+    assert observe.journal_after("abc", "s=1;i=2") == ((), "s=1;i=2"), "nothing at all: the cursor stays"
+    assert "_SYSTEMD_INVOCATION_ID=abc" in asked[0]
+    assert not any("after-cursor" in word for word in asked[0])
+    assert "--after-cursor=s=1;i=2" in asked[1]
+
+
+BURNS = "import time\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass"
+
+
+def test_work_is_counted_per_process_and_keeps_what_a_child_did() -> None:
+    """A compiler that ended counts on, in the process that waited for it."""
+    with process({}, f"import subprocess, sys\nsubprocess.run(['cicc', '-S', '-c', {BURNS!r}], executable=sys.executable)") as pid:
+        (used,) = observe.work([pid])
+    assert used.name.startswith("python")
+    assert used.cpu >= 0.25
+    assert used.read > 0
+    assert observe.work([pid]) == ()
+
+
+def test_a_compiler_is_known_by_its_name() -> None:
+    argv = ["/usr/local/cuda/bin/cicc", "-S", "-c", "print(flush=True)\ninput()"]
+    with subprocess.Popen(argv, executable=sys.executable, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert [one.name for one in observe.work([child.pid])] == ["cicc"]
+        child.kill()
+
+
+def test_a_stack_that_cannot_be_had_says_why(tmp_path: Path) -> None:
+    """No py-spy, one that fails, one that hangs: the others are shown all the same."""
+    (missing,) = observe.stack([5], tmp_path / "py-spy")
+    assert missing.startswith("process 5: no stack: ") and "py-spy" in missing
+    spy = tmp_path / "spy"
+    spy.write_text('#!/bin/sh\ncase $3 in 1) echo "Thread 1";; 2) echo "no such process" >&2; exit 1;; 3) exec sleep 9;; esac\n')
+    spy.chmod(0o755)
+    first, second, third = observe.stack([1, 2, 3], spy, seconds=0.5)
+    assert first == "Thread 1"
+    assert second.startswith("process 2: no stack: ") and second.endswith("ended with 1: no such process")
+    assert third.startswith("process 3: no stack: ") and "gave no answer" in third

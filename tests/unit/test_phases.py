@@ -48,3 +48,25 @@ def test_the_last_phase_counts() -> None:
 )
 def test_report_095_a_secret_in_the_journal_is_not_shown(line: str, secrets: list[str], shown: str) -> None:
     assert phases.redact([line], secrets) == [shown]
+
+
+OWN = '[2026-01-06 09:12:44] INFO:     127.0.0.1:5 - "{}" {}'
+
+
+@pytest.mark.parametrize(
+    ("line", "tells"),
+    [
+        ("[2026-01-06 09:12:46] Load weight begin. avail mem=94.2 GB", True),
+        (OWN.format("GET /ready HTTP/1.1", "503 Service Unavailable"), False),
+        (OWN.format("GET /ready HTTP/1.1", "200 OK"), False),
+        (OWN.format("GET /v1/loads?include=all HTTP/1.1", "200 OK"), False),
+        (OWN.format("GET /route?prefill_dp_rank=-1&target_tp_rank=-1 HTTP/1.1", "503 Service Unavailable"), False),
+        (OWN.format("POST /generate HTTP/1.1", "200 OK"), True),
+        (OWN.format("POST /generate HTTP/1.1", "503 Service Unavailable"), False),
+        (OWN.format("POST /v1/chat/completions HTTP/1.1", "200 OK"), True),
+        ("Request is disconnected from the client side. Abort request rid=1", False),
+        ("", False),
+    ],
+)
+def test_a_line_that_only_shows_that_it_was_asked_is_no_sign_of_work(line: str, tells: bool) -> None:
+    assert phases.telling([line]) == ([line] if tells else [])

@@ -48,6 +48,8 @@ class Faults:
     load_seconds: float = 0.0
     load_lines_every_s: float = 0.0
     """0: the load is silent, as a big model's can be."""
+    compile_seconds: float = 0.0
+    """A compiler runs below rank 0 for that long before the load, and nothing is printed: a cold JIT cache."""
     warmup_seconds: float = 0.0
     never_ready: str = ""
     """`load`: the port never opens; `warmup`: it answers 503 for ever."""

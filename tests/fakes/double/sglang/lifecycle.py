@@ -43,7 +43,7 @@ class Lifecycle:
         loop.add_signal_handler(signal.SIGQUIT, self._sigquit)
         log.info("server_args=%s", vars(self._args))
         script = self._faults.current()
-        load = Load(script.load_seconds, script.load_lines_every_s, script.never_ready == "load")
+        load = Load(script.load_seconds, script.load_lines_every_s, script.never_ready == "load", script.compile_seconds)
         self._children.start(self._args.tp_size, load)
         self._spawn(self._watch_faults())
         prefill = await self._start_peer()

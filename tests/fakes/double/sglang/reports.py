@@ -113,10 +113,13 @@ def loads(engine: Engine, include: str | None) -> dict[str, Any]:
     if not wanted <= SECTIONS:
         raise ValueError(f"Invalid include sections: {wanted - SECTIONS}. Valid options: {sorted(SECTIONS)}")
     counts = engine.loads()
+    # as in 0.5.23's load_inquirer: what stands in these queues waits too, what a prefill transfers does not
+    waiting = counts["num_waiting_reqs"] + sum(counts[name] for name in _DISAGG if name != "prefill_inflight_queue_reqs")
     entry: dict[str, Any] = {
         "timestamp": engine.children.timestamp,
         "dp_rank": 0,
         **{name: _number(counts[name]) for name in _CORE},
+        "num_waiting_reqs": _number(waiting),
         "num_waiting_uncached_tokens": 0,
         "num_total_tokens": _number(counts["num_used_tokens"]),
         "num_active_tokens": _number(counts["num_used_tokens"]),
@@ -142,8 +145,8 @@ def loads(engine: Engine, include: str | None) -> dict[str, Any]:
             "kv_transfer_latency_ms": 0.0,
         }
     if wanted & {"queues", "all"}:
-        waiting = _number(counts["num_waiting_reqs"])
-        entry["queues"] = {"waiting": waiting, "grammar": 0, "paused": 0, "retracted": 0, "prealloc_ready": 0}
+        queued = _number(counts["num_waiting_reqs"])
+        entry["queues"] = {"waiting": queued, "grammar": 0, "paused": 0, "retracted": 0, "prealloc_ready": 0}
     return {
         "timestamp": datetime.now(UTC).isoformat(),
         "version": __version__,
