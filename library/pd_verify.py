@@ -69,9 +69,10 @@ def main() -> None:
         ops.ensure()
         seen = truth.look(current, module.params["request_timeout"])
         entries = ledger.read()
+        story = truth.story(entries)
     except (RuntimeError, OSError, ValueError, node.NoGenerationError) as error:
         module.fail_json(msg=f"generation {current}: {error}")
-    table = truth_table.judge(seen, current, ledger.is_good(entries, current), ledger.proved_rungs(entries, current))
+    table = truth_table.judge(seen, current, ledger.is_good(entries, current), ledger.proved_rungs(entries, current), story)
     module.exit_json(changed=False, generation=current, **table)
 
 

@@ -60,12 +60,10 @@ journal:
   elements: str
 """
 
-import time  # noqa: E402
-from dataclasses import asdict  # noqa: E402
 from typing import Any  # noqa: E402
 
 from ansible.module_utils.basic import AnsibleModule  # noqa: E402
-from ansible.module_utils.pd import gates, ledger, lock, node, observe, ops, phases  # noqa: E402
+from ansible.module_utils.pd import gating, ledger, lock, node, ops  # noqa: E402
 
 SPEC: dict[str, Any] = {
     "generation": {"type": "str", "required": True},
@@ -73,35 +71,6 @@ SPEC: dict[str, Any] = {
     "settle": {"type": "float", "default": 10.0},
     "seconds": {"type": "float", "default": 8.0},
 }
-POLL_SECONDS = 0.2
-
-
-def watch(params: dict[str, Any]) -> dict[str, Any]:
-    """Look until the window or this call is over, or something is not as it was."""
-    entries = ledger.read()
-    ready = gates.ready_processes(entries, params["run"])
-    passed = [e for e in entries if e["event"] == "gate" and e.get("run") == params["run"] and e["state"] == "READY"]
-    members = {name: node.placed(name, params["generation"]) for name in ready}
-    over = max((float(e["boot"]) for e in passed), default=lock.boottime()) + params["settle"]
-    end = min(over, lock.boottime() + params["seconds"])
-    while True:
-        verdict = gates.settled(ready, {name: observe.unit(member.unit) for name, member in members.items()})
-        if verdict.state == "DEAD" or lock.boottime() >= end:
-            break
-        time.sleep(POLL_SECONDS)
-    if verdict.state == "READY" and lock.boottime() < over:
-        verdict = gates.Verdict("WAIT", "settled", f"{verdict.why}, {over - lock.boottime():.0f} s to go")
-    rungs = {e["instance"]: e["rung"] for e in passed}
-    return {"verdict": asdict(verdict), "rungs": rungs, **last_lines(verdict, ready, members)}
-
-
-def last_lines(verdict: gates.Verdict, ready: dict[str, gates.Baseline], members: dict[str, node.Placed]) -> dict[str, Any]:
-    """What the process said before it went, not what came in its place."""
-    if verdict.state != "DEAD":
-        return {}
-    name = verdict.evidence["instance"]
-    lines = observe.journal(members[name].unit, ready[name].invocation, 100)
-    return {"journal": phases.readable(phases.redact(lines, members[name].secrets))[-20:]}
 
 
 def main() -> None:
@@ -112,7 +81,7 @@ def main() -> None:
         ops.ensure()
         if not module.check_mode:
             lock.keep(params["run"])
-        told = watch(params)
+        told = gating.watch(params)
         verdict = told["verdict"]
         if verdict["state"] != "WAIT" and not module.check_mode:
             fields = {"run": params["run"], "generation": params["generation"], "instances": list(told["rungs"])}

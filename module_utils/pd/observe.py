@@ -12,6 +12,7 @@ PROC = Path("/proc")
 SHOWN = (
     "LoadState", "ActiveState", "SubState", "Result", "MainPID", "NRestarts", "InvocationID", "ControlGroup", "NeedDaemonReload",
     "ExecMainStatus", "ExecMainCode", "ExecMainStartTimestamp", "ExecMainStartTimestampMonotonic", "DropInPaths", "UnitFileState",
+    "ExecMainExitTimestampMonotonic", "ActiveExitTimestampMonotonic", "InactiveEnterTimestampMonotonic",
 )  # fmt: skip
 
 
@@ -19,7 +20,9 @@ SHOWN = (
 class Unit:
     """One unit as `systemctl show` tells it. `active_state` is `absent` where no such unit is loaded.
 
-    `started_at`: seconds on the node's monotonic clock at which its main process started, 0 when it never did.
+    `started_at`: seconds on the node's monotonic clock at which its main process started, 0 when it never did. On the same clock, 0 for
+    never in this boot: `exited_at`, when that process ended; `left_active_at`, when a stop or a death took the unit out of `active`;
+    `ended_at`, when it was last without any process, which for a running unit is the end of the process before.
     """
 
     name: str
@@ -36,6 +39,19 @@ class Unit:
     started_at: float
     drop_ins: tuple[str, ...]
     enabled: bool
+    exited_at: float = 0.0
+    left_active_at: float = 0.0
+    ended_at: float = 0.0
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has a process, or is about to get one."""
+        return self.active_state in ("active", "activating", "reloading")
+
+    @property
+    def was_stopped(self) -> bool:
+        """Whether its last process ended because a stop was asked for: then the unit left `active` before the process ended, not after."""
+        return self.result != "oom-kill" and self.started_at <= self.left_active_at < self.exited_at
 
 
 def run(argv: Sequence[str], timeout: float = 8.0) -> str:
@@ -70,10 +86,17 @@ def parse_show(name: str, text: str) -> Unit:
         need_reload=told.get("NeedDaemonReload") == "yes",
         exit_status=_exit(told.get("ExecMainCode", "0"), told.get("ExecMainStatus", "0")),
         since=told.get("ExecMainStartTimestamp", ""),
-        started_at=int(told.get("ExecMainStartTimestampMonotonic") or 0) / 1e6,
+        started_at=_stamp(told, "ExecMainStart"),
         drop_ins=tuple(told.get("DropInPaths", "").split()),
         enabled=told.get("UnitFileState") == "enabled",
+        exited_at=_stamp(told, "ExecMainExit"),
+        left_active_at=_stamp(told, "ActiveExit"),
+        ended_at=_stamp(told, "InactiveEnter"),
     )
+
+
+def _stamp(told: Mapping[str, str], what: str) -> float:
+    return int(told.get(f"{what}TimestampMonotonic") or 0) / 1e6
 
 
 def _exit(code: str, status: str) -> str:

@@ -11,7 +11,7 @@ import yaml
 from . import release, sources
 from .spec import Spec, from_hostvars
 
-ROLES_OF = {"prefill": ("engine",), "decode": ("engine",), "router": ("router",), "node": ("node", "runtime", "model")}
+ROLES_OF = {"prefill": ("engine",), "decode": ("engine",), "router": ("router",), "node": ("node", "runtime", "model", "recover")}
 """Whose argument specs declare the variables of a play's hosts."""
 EVERYWHERE = ("pd", "model")
 """Whose variables hold for the whole set: every instance may have them."""

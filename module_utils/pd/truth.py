@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from . import climb, http, loads, metrics, node, observe, serving
+from . import climb, http, loads, lock, metrics, node, observe, serving, truth_unattended
 from .gates import Http
 from .gates_serving import Serving
+from .ledger import Entry
 from .node import Placed
 from .observe import Rank, Unit
 
@@ -50,6 +51,13 @@ def look(generation: str, timeout: float) -> Everything:
     with ThreadPoolExecutor(max_workers=len(members) or 1) as pool:
         instances = list(pool.map(lambda m, told: _instance(m, told, names, moved, timeout), members, before))
     return Everything(tuple(instances), served)
+
+
+def story(entries: Sequence[Entry]) -> truth_unattended.Story:
+    """Who is at work now, and what there is to recover the set."""
+    held, now = lock.read(), lock.boottime()
+    holder = held.told(now) if held is not None and not lock.is_gone(held, lock.boot_id(), now) else ""
+    return truth_unattended.Story(entries, holder, observe.unit(truth_unattended.UNIT))
 
 
 def _reports(member: Placed) -> Http | None:

@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from . import gates, gates_serving, loads
+from . import gates, gates_serving, loads, truth_unattended
 from .gates import Verdict
 from .truth import Everything, Seen
+from .truth_unattended import Story
+from .truth_unattended import finding as _finding
 
 OWN_KEYS = ("PATH", "HOME", "SPT_NOENV")
 """Set by the product on every instance; proven like the others, but not shown as knobs."""
@@ -56,11 +58,18 @@ def _moved(seen: Seen, everything: Everything) -> float:
     return max((s.moved.get(seen.member.name, 0.0) for s in everything.served.values()), default=0.0)
 
 
-def judge(everything: Everything, generation: str, good: bool, proved: Mapping[str, str]) -> dict[str, Any]:
+def judge(everything: Everything, generation: str, good: bool, proved: Mapping[str, str], story: Story) -> dict[str, Any]:
     """`rows`, `knobs` and `findings` for the module to return."""
     climbed = verdicts(everything, generation)
     rows = [_row(seen, everything, *climbed[seen.member.name]) for seen in everything.instances]
     found = [] if good else [_finding("", f"generation {generation} was never proven: no run reached its last gate", True)]
+    units = {seen.member.name: seen.unit for seen in everything.instances}
+    routers = {seen.member.name for seen in everything.instances if seen.member.is_router}
+    engines = {name: unit for name, unit in units.items() if name not in routers}
+    found += truth_unattended.findings(engines, {name: units[name] for name in routers}, story)
+    runs = {row["instance"]: row["generation"] for row in rows if row["generation"]}
+    if len(set(runs.values())) > 1:
+        found.append(_finding("", f"mixed generations: {', '.join(f'{name} {runs[name]}' for name in runs)}", True))
     for seen in everything.instances:
         reached, verdict = climbed[seen.member.name]
         found.extend(_findings(seen, generation, reached, verdict, proved.get(seen.member.name)))
@@ -103,10 +112,6 @@ def _findings(seen: Seen, generation: str, reached: str, verdict: Verdict, prove
 
 def _height(rung: str) -> int:
     return gates.RUNGS.index(rung) if rung in gates.RUNGS else -1
-
-
-def _finding(instance: str, text: str, fails: bool) -> dict[str, Any]:
-    return {"instance": instance, "text": text, "fails": fails}
 
 
 def knobs(everything: Everything) -> list[dict[str, Any]]:

@@ -8,14 +8,14 @@ import pytest
 
 import lab
 from tests.support import pairs
+from tests.support import real as real_pair
 from tests.support.project import Project
-from tests.support.real import image
 
 
 @pytest.fixture(scope="session")
 def real_image(tmp_path_factory: pytest.TempPathFactory) -> lab.Image:
-    """A machine that site.yml took from bare to serving, once."""
-    return image(tmp_path_factory.mktemp("image"))
+    """Made once for all test files."""
+    return real_pair.image(tmp_path_factory.mktemp("image"))
 
 
 @pytest.fixture(scope="module")

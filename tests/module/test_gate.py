@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pd import forecast, gates, ledger
+from pd import forecast, gates, gating, ledger
 from pd.gates import Baseline
 
-from tests.module.loaded import documented, redirect
+from tests.module.loaded import redirect
 
-MODULE = documented("sglang_gate").module
 PARAMS = {"name": "decode0", "generation": "g1", "run": "r1", "started": True, "until": "working"}
 
 
@@ -30,16 +29,16 @@ def test_the_gate_is_for_the_process_that_this_run_started() -> None:
     start("r1", "prefill0", 2)
     start("r1", "decode0", 3)
     start("r1", "router0", 4)
-    assert MODULE.started_by(PARAMS) == Baseline(3, 0, "i3")
-    assert MODULE.started_by({**PARAMS, "run": "r2"}) is None
-    assert MODULE.started_by({**PARAMS, "started": False}) is None
+    assert gating.started_by(PARAMS) == Baseline(3, 0, "i3")
+    assert gating.started_by({**PARAMS, "run": "r2"}) is None
+    assert gating.started_by({**PARAMS, "started": False}) is None
 
 
 @pytest.mark.parametrize(("state", "seconds"), [("READY", 23.5), ("DEAD", None)])
 def test_only_a_start_that_got_ready_counts_as_usual(state: str, seconds: float | None) -> None:
     process = {"main_pid": 7, "n_restarts": 0, "invocation": "i7"}
     told = {"verdict": {"state": state, "rung": "x", "why": "because"}, "running_for": 23.5, "process": process}
-    MODULE.record(PARAMS, told)
+    gating.record(PARAMS, told)
     (entry,) = ledger.read()
     assert (entry["event"], entry.get("seconds")) == ("gate", seconds)
     assert (entry["state"], entry["why"], entry["instance"], entry["run"]) == (state, "because", "decode0", "r1")

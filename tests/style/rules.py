@@ -188,9 +188,9 @@ def imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 UNIT_LINES = {
-    "Unit": ("StartLimitIntervalSec=", "StartLimitBurst=", "ConditionPathExists="),
+    "Unit": ("StartLimitIntervalSec=", "ConditionPathExists=", "OnFailure=sglang-recover.service", "Wants=network-online.target sglang-recover."),
     "Service": (
-        *("Type=exec", "User=sglang", "EnvironmentFile=", "ExecStart=/usr/bin/env ${PD_PYTHON}", "Restart=on-failure", "RestartSec="),
+        *("Type=exec", "User=sglang", "EnvironmentFile=", "ExecStart=/usr/bin/env ${PD_PYTHON}", "Restart=", "OOMPolicy=kill"),
         *("KillMode=mixed", "TimeoutStopSec=", "LimitNOFILE=", "NoNewPrivileges=true", "ProtectSystem=strict", "UMask="),
     ),
     "Install": ("WantedBy=multi-user.target",),

@@ -15,15 +15,16 @@ HERE = Project(Path(__file__).resolve().parents[2])
 UNIT = """\
 [Unit]
 StartLimitIntervalSec=1
-StartLimitBurst=1
 ConditionPathExists=/x
+OnFailure=sglang-recover.service
+Wants=network-online.target sglang-recover.service
 [Service]
 Type=exec
 User=sglang
 EnvironmentFile=/x
 ExecStart=/usr/bin/env ${PD_PYTHON} -m x
-Restart=on-failure
-RestartSec={{ x }}
+Restart=no
+OOMPolicy=kill
 KillMode=mixed
 TimeoutStopSec=9
 LimitMEMLOCK=infinity
@@ -106,13 +107,13 @@ PLANTED = [
     (rules.the_brain_imports_on_a_bare_host, "library/m.py", "import yaml\n"),
     *[
         (rules.units_say_what_every_unit_must, UNIT_FILE, UNIT.replace(line, ""))
-        for line in ("KillMode=mixed\n", "TimeoutStopSec=9\n", "StartLimitBurst=1\n", "LimitMEMLOCK=infinity\n", "User=sglang\n")
+        for line in ("KillMode=mixed\n", "TimeoutStopSec=9\n", "OnFailure=sglang-recover.service\n", "LimitMEMLOCK=infinity\n", "User=sglang\n")
     ],
     (rules.units_say_what_every_unit_must, UNIT_FILE, UNIT.replace("Type=exec\n", "Type=exec\nEnvironment=A=1\n")),
     (
         rules.units_say_what_every_unit_must,
         UNIT_FILE,
-        UNIT.replace("StartLimitBurst=1\n", "").replace("Type=exec", "StartLimitBurst=1\nType=exec"),
+        UNIT.replace("StartLimitIntervalSec=1\n", "").replace("Type=exec", "StartLimitIntervalSec=1\nType=exec"),
     ),
     (rules.units_say_what_every_unit_must, UNIT_FILE, UNIT.replace("KillMode=mixed", "# KillMode=mixed")),
 ]

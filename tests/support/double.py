@@ -19,7 +19,6 @@ VARIABLES: dict[str, Any] = {
     "model_name": "fake",
     "model_dir": "/srv",
     "engine_common_args": {"disaggregation-transfer-backend": "nixl", "enable-metrics": True, "chunked-prefill-size": 256},
-    "engine_restart_sec": 20,
     "pd_start_deadline": 40,
     "pd_serve_deadline": 40,
     "pd_stop_deadline": 40,
@@ -28,7 +27,7 @@ VARIABLES: dict[str, Any] = {
     "pd_request_timeout": 8,
 }
 QUICK = {"drain_poll_s": 0.2}
-MADE_FROM = ("roles", "requirements", "group_vars", "tests/fakes/double", "module_utils/pd/generation.py", "module_utils/pd/members.py")
+MADE_FROM = ("roles", "requirements", "group_vars", "tests/fakes/double", "module_utils/pd", "library/pd_recovery.py")
 """What the machine's disk is made of. The playbooks and modules that a test runs come from its scratch project, always as they are now."""
 
 

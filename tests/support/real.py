@@ -1,4 +1,4 @@
-"""A machine that runs the pair on the real engine, SGLang 0.5.23 on the CPU, as a newcomer's `make lab` brings it up."""
+"""A machine that runs the pair on the real engine, as a newcomer's `make lab` brings it up."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from tests.support.pairs import digest
 from tests.support.project import Project
 
 IMAGE = "pair-on-real-engines"
-MADE_FROM = ("roles", "requirements", "group_vars", "lab/standins", "module_utils/pd/generation.py", "module_utils/pd/members.py")
+MADE_FROM = ("roles", "requirements", "group_vars", "lab/standins", "module_utils/pd", "library/pd_recovery.py")
+"""The brain is among it: a copy of it is installed, for the recovery."""
 
 
 def image(folder: Path) -> lab.Image:
-    """A machine that site.yml took from bare to serving, made once."""
+    """The image that site.yml took from bare to serving, once."""
 
     def make(machine: lab.Machine) -> None:
         Project(folder, machine).play("site.yml").ok()

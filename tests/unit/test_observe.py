@@ -7,7 +7,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pd import observe
@@ -28,6 +30,9 @@ ExecMainStartTimestamp=Tue 2026-01-06 09:12:44 UTC
 ExecMainStartTimestampMonotonic=98500000
 DropInPaths=
 UnitFileState=enabled
+ExecMainExitTimestampMonotonic=0
+ActiveExitTimestampMonotonic=97000000
+InactiveEnterTimestampMonotonic=98250000
 """
 """`systemctl show` of systemd 252 (Debian 12)."""
 
@@ -53,7 +58,24 @@ def test_a_running_unit() -> None:
         started_at=98.5,
         drop_ins=(),
         enabled=True,
+        exited_at=0.0,
+        left_active_at=97.0,
+        ended_at=98.25,
     )
+
+
+@pytest.mark.parametrize(
+    ("changes", "stopped"),
+    [
+        pytest.param({}, False, id="runs"),
+        pytest.param({"exited_at": 200.0, "left_active_at": 200.1}, False, id="died: the process ended first"),
+        pytest.param({"exited_at": 200.0, "left_active_at": 190.0}, True, id="a stop was asked for first"),
+        pytest.param({"exited_at": 200.0, "left_active_at": 97.0}, False, id="died before it was active; it left active in an earlier life"),
+        pytest.param({"exited_at": 200.0, "left_active_at": 190.0, "result": "oom-kill"}, False, id="systemd ended it for want of memory"),
+    ],
+)
+def test_stopped_or_died(changes: dict[str, Any], stopped: bool) -> None:
+    assert replace(show(), **changes).was_stopped is stopped
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from pd.gates_serving import Serving
 from pd.node import Placed
 from pd.observe import Rank
 from pd.truth import Everything, Seen
+from pd.truth_unattended import Story
 
 from tests.unit.test_gates import UNIT
 from tests.unit.test_gates_serving import GOOD
@@ -38,6 +39,7 @@ def seen(name: str, role: str, **knobs: str) -> Seen:
     )
 
 
+QUIET = Story((), "", replace(UNIT, name="sglang-recover.service", active_state="inactive"))
 PREFILL, DECODE, ROUTER = seen("prefill0", "prefill"), seen("decode0", "decode", K="512"), seen("router0", "router")
 
 
@@ -45,7 +47,7 @@ def table(
     prefill: Seen = PREFILL, decode: Seen = DECODE, router: Seen = ROUTER, served: Serving = GOOD, good: bool = True, **proved: str
 ) -> dict[str, Any]:
     everything = Everything((prefill, decode, router), {"router0": served})
-    return truth_table.judge(everything, GEN, good, {**PROVED, **proved} if good else {})
+    return truth_table.judge(everything, GEN, good, {**PROVED, **proved} if good else {}, QUIET)
 
 
 def reached(told: dict[str, Any]) -> dict[str, str]:
@@ -104,6 +106,7 @@ def test_mixed_generations_are_a_finding() -> None:
     stale = replace(DECODE, ranks=(Rank(100, "main", "old000000000", {"K": "511"}),))
     told = table(decode=stale)
     assert [text for name, text in failing(told) if "runs generation old000000000" in text]
+    assert ("", f"mixed generations: prefill0 {GEN}, decode0 old000000000, router0 {GEN}") in failing(told)
     assert reached(told)["decode0"] == "listening"
 
 
