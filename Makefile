@@ -46,10 +46,11 @@ test: .venv/done lint ## everything CI runs: lint, unit, module, style, render, 
 
 test-all: test ## and what takes too long for CI: nothing yet
 
-bench-restart: .venv/done ## measure what a co-restart costs (15 min, the machine to itself); results in bench/results/
+bench-restart: .venv/done ## measure what a co-restart costs (30 min, the machine to itself); results in bench/results/
 	$(BIN)/python -m bench.restart gate
 	$(BIN)/python -m bench.restart outage
 	$(BIN)/python -m bench.restart real
+	$(BIN)/python -m bench.crash --out bench/results/crash.json
 	$(BIN)/python -m bench.table
 
 lock: .venv/done ## resolve every lock file anew from its .in file
