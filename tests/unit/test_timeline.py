@@ -111,8 +111,11 @@ def test_what_no_verdict_ended_stays_open_until_the_run_ended() -> None:
 
 def test_a_roll_back_in_the_same_run_is_a_second_bring_up_of_one_outage() -> None:
     again: list[Event] = [(at + 10, *rest) for at, *rest in ORDERED[2:]]  # type: ignore[misc]
-    events: list[Event] = [*ORDERED[:5], (9, "gate", "prefill0", DEAD), (10, "bad", "", {"generation": "g1", "why": "it died"}), *again]
-    told = drawn(ledger("r", events, outcome="failed"))
+    back: Event = (11, "begin", "", {"steps": ["start prefill0"], "generation": "g0", "why": "g1 failed", "back_from": "g1"})
+    events: list[Event] = [*ORDERED[:5], (9, "gate", "prefill0", DEAD), (10, "bad", "", {"generation": "g1", "why": "it died"}), back, *again]
+    told = drawn(ledger("r", events, outcome="failed"), forecast=15.0)
+    assert (told.run.generation, told.lanes, told.forecast) == ("g1", ("router0", "prefill0"), None)
+    assert ("bad", "back to g0: g1 failed") in [(mark.kind, mark.text) for mark in told.run.marks]
     assert told.run.outages == (Outage(1, 27),)
     kinds = [name for name, _, _ in bars(told.run, "prefill0")]
     assert kinds == ["ran", "stop", "load", "stop", "load+gate", "ready", "serve"]
@@ -147,6 +150,16 @@ def test_an_outage_that_an_earlier_run_began_counts_from_there() -> None:
     assert told.run.outages == (Outage(-59, 4),)
     assert "outage 63.0 s (59 s of it before this run)" in timeline_text.outage_told(told)
     assert bars(told.run, "prefill0")[0] == ("ran", 0, 1), "it was looked at only: it ran when the run began"
+
+
+@pytest.mark.parametrize("boot", [True, False])
+def test_a_lock_that_was_taken_over_is_noted(boot: bool) -> None:
+    """The takeover is written before the `begin`, and a little earlier."""
+    entries = ledger("r", ORDERED, boot=boot)
+    taken = {**entries[0], "event": "takeover", "from_who": "bob@gone", "ts": (ZERO - timedelta(seconds=0.1)).isoformat()}
+    told = drawn([taken | ({"boot": 499.9} if boot else {}), *entries])
+    assert told.run.marks == (Mark(0, "note", "took over from bob@gone, who was gone"),)
+    assert told.run.outages == (Outage(1, 17),)
 
 
 def test_a_router_that_nobody_knows_to_have_run_was_down_for_longer_than_is_known() -> None:
