@@ -61,10 +61,11 @@ faults: .venv/done ## the fault matrix: every fault on a booted machine of its o
 	$(BIN)/pytest -q -n 2 --dist worksteal tests/faults --ignore tests/faults/test_real.py
 	$(BIN)/pytest -q tests/faults/test_real.py
 
-bench-restart: .venv/done ## measure what a co-restart costs (15 min, the machine to itself); results in bench/results/
+bench-restart: .venv/done ## measure what a co-restart costs (30 min, the machine to itself); results in bench/results/
 	$(BIN)/python -m bench.restart gate
 	$(BIN)/python -m bench.restart outage
 	$(BIN)/python -m bench.restart real
+	$(BIN)/python -m bench.crash --out bench/results/crash.json
 	$(BIN)/python -m bench.table
 
 lock: .venv/done ## resolve every lock file anew from its .in file

@@ -27,6 +27,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             seen: dict[str, Any] = self._execute_module(task_vars=task_vars)
             if seen.get("failed"):
                 return self._without(result, str(seen.get("msg")))
+            if not seen["entries"]:  # it never took the lock: nothing was done
+                return {**result, **seen, "changed": False}
             return {**result, **seen, "changed": False, "path": str(self._draw(seen))}
         except EXPECTED as error:
             return self._without(result, f"{type(error).__name__}: {error}")

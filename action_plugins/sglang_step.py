@@ -58,7 +58,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         grace = 0.0 if step["hard"] else float(args["drain_timeout"])
 
         def call() -> Answer:
-            seen = self._call("sglang_instance", name=name, state="stopped", unit=args["unit"], grace=grace, seconds=CALL_SECONDS)
+            asked = {"name": name, "unit": args["unit"], "grace": grace, "then": list(step["then"])}
+            seen = self._call("sglang_instance", state="stopped", seconds=CALL_SECONDS, **asked)
             if not seen.get("failed"):
                 seen["verdict"] = {"state": "READY" if seen["stopped"] else "WAIT", "rung": "stopped", "why": seen["told"]}
             return seen

@@ -25,7 +25,19 @@ def rows(results: Mapping[str, Told]) -> list[tuple[str, str, str, str]]:
             found += _outages(told, engines, bound=figure == "outage")
             if "overhead" in told:
                 found.append((f"gate: first token → READY ({engines})", _seconds(told["overhead"]), "", told["command"]))
+    if told := results.get("crash"):
+        found += [(*_crash(trial), told["command"]) for trial in told["trials"]]
     return found
+
+
+def _crash(trial: Told) -> tuple[str, str, str]:
+    """One kill on the real pair; `plain` is what systemd alone does, with the router left as it is."""
+    which = {"ours": "ours", "plain": "a plain `Restart=on-failure` pair"}[trial["pair"]]
+    served = trial["first_served_after_s"]
+    when = "not within the limit" if served is None else f"{served:.1f} s"
+    told = trial["last_client_was_told_after_s"]
+    clients = f"; its {trial['running']} clients had an answer or an error after {told:.1f} s" if told is not None else ""
+    return f"kill -9 of {trial['killed']} with {trial['running']} requests → first served ({which})", f"{when}{clients}", "reported"
 
 
 def _outages(told: Told, engines: str, *, bound: bool) -> list[tuple[str, str, str, str]]:
@@ -48,12 +60,17 @@ def markdown(results: Mapping[str, Told]) -> str:
     lines = ["| measured | median (range, n) | bound | command |", "|---|---|---|---|"]
     lines += [f"| {what} | {figure} | {bound} | `{command}` |" for what, figure, bound, command in rows(results)]
     lines.append("")
-    for name, told in results.items():
-        machine = told["machine"]
-        versions = ", ".join(f"{package} {version}" for package, version in told.get("versions", {}).items())
-        on = f"{machine['cores']} cores, {machine['memory_gib']} GiB, {machine['gpu'] or 'no GPU'}"
-        lines.append(f"`{name}.json`: {told['date'][:10]}, {on}; {versions}; revision {told['revision']}.")
-    return "\n".join(lines)
+    return "\n".join([*lines, *(f"`{name}.json`: {origin(told)}" for name, told in results.items())])
+
+
+def origin(told: Told) -> str:
+    """Date, machine, versions, revision: what the result says of itself."""
+    if "machine" not in told:
+        return f"{told['when'][:10]}, {told['cores']} cores, no GPU; {told['engine']}."
+    machine = told["machine"]
+    versions = ", ".join(f"{package} {version}" for package, version in told.get("versions", {}).items())
+    on = f"{machine['cores']} cores, {machine['memory_gib']} GiB, {machine['gpu'] or 'no GPU'}"
+    return f"{told['date'][:10]}, {on}; {versions}; revision {told['revision']}."
 
 
 def read(folder: Path = RESULTS) -> dict[str, Told]:

@@ -60,7 +60,7 @@ after:
   type: dict
 path:
   description: The picture on the controller.
-  returned: outside check mode, when it could be drawn
+  returned: outside check mode, when something was done and could be drawn
   type: str
 """
 

@@ -36,6 +36,13 @@ options:
     description: How long this call may wait for a stop.
     type: float
     default: 8.0
+  then:
+    description:
+      - Instances of the active generation to start in the same call, once this one is stopped. Each is started as O(state=started) would,
+        and found started by that step when its turn comes.
+    type: list
+    elements: str
+    default: []
   run:
     description: The transaction on whose behalf this is done; its lock is renewed.
     type: str
@@ -87,6 +94,7 @@ SPEC: dict[str, Any] = {
     "unit": {"type": "str", "required": True},
     "grace": {"type": "float", "default": 180.0},
     "seconds": {"type": "float", "default": 8.0},
+    "then": {"type": "list", "elements": "str", "default": []},
     "run": {"type": "str"},
 }
 EVENT = {"started": "start", "stopped": "stop"}
@@ -107,6 +115,7 @@ def main() -> None:
         changed = instances.needs(state, before, node.current_id())
         if state == "stopped" and not module.check_mode:
             told = instances.stopped(params, before)
+            instances.onward(params, told)
         elif changed and not module.check_mode:
             told = instances.started(params, before)
     except (RuntimeError, OSError, ValueError, node.NoGenerationError) as error:

@@ -55,6 +55,8 @@ def started(params: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
 
 def stopped(params: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
     """Stop it as far as this call gets, and record what happened; the next call goes on from there."""
+    if went_on(params, before):
+        return {"instance": before, "stopped": True, "cut": None, "told": f"{params['unit']} was stopped, and started again"}
     since = stopping.begun(ledger.read(), params["run"], params["name"])
     if since is None:
         if needs("stopped", before, None):
@@ -72,6 +74,23 @@ def stopped(params: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
     if halted.gone and stopping.begun(ledger.read(), params["run"], params["name"]):
         record("stopped", params, before, why=told, shm_freed=shm.clear(had))
     return {"instance": observed(params["name"], params["unit"]), "stopped": halted.gone, "cut": halted.cut, "told": told}
+
+
+def went_on(params: dict[str, Any], before: dict[str, Any]) -> bool:
+    """Whether an earlier try of this call, whose answer was lost, has stopped it and started it again: that process must stay."""
+    return params["name"] in params.get("then", ()) and not needs("started", before, node.current_id())
+
+
+def onward(params: dict[str, Any], told: dict[str, Any]) -> None:
+    """Make the starts that follow a stop directly, once its last process is gone."""
+    current = node.current_id()
+    if current is None or not told["stopped"]:
+        return
+    for name in params["then"]:
+        unit = node.placed(name, current).unit
+        before = observed(name, unit)
+        if needs("started", before, current):
+            started({**params, "name": name, "unit": unit}, before)
 
 
 def counter(name: str, seen: dict[str, Any]) -> Callable[[], int | None]:

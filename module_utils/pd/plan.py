@@ -8,7 +8,7 @@ generation that was proven good is not drift: nothing is restarted behind the op
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Action = Literal["stop", "drain", "start", "gate", "watch"]
@@ -32,7 +32,8 @@ class Step:
     """One thing to do to one instance. `until` is the rung a gate must reach; `started`: this plan starts what it gates.
 
     `hard`: this stop kills at once; what it stops was measured idle, or its time to drain is over. `instances`: what a drain or a watch
-    looks at; it is carried out where `instance` is.
+    looks at; it is carried out where `instance` is. `then`: the starts that follow a stop directly. They are made in the same call, for
+    every call is half a second of outage; their own steps find them made.
     """
 
     action: Action
@@ -41,6 +42,7 @@ class Step:
     started: bool = False
     hard: bool = False
     instances: tuple[str, ...] = ()
+    then: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         who = ", ".join(self.instances) or self.instance
@@ -116,7 +118,17 @@ def plan(
         name: reason or ("its engines restart" if name in routers_cycled else _at_rest(seen[name], wanted))
         for name, reason in why.items()
     }
-    return Plan(tuple(steps), reasons)
+    return Plan(tuple(_onward(steps)), reasons)
+
+
+def _onward(steps: Sequence[Step]) -> list[Step]:
+    """The steps, each stop with the starts that come right after it."""
+    made: list[Step] = []
+    following: tuple[str, ...] = ()
+    for step in reversed(steps):
+        made.append(replace(step, then=following) if step.action == "stop" else step)
+        following = (step.instance, *following) if step.action == "start" else ()
+    return made[::-1]
 
 
 def _stops(names: Sequence[str], seen: Mapping[str, Seen], *, hard: bool = False) -> list[Step]:

@@ -48,6 +48,13 @@ def relevant(entries: Sequence[Entry], run: str, last: int = LAST) -> list[Entry
     return [*inherited, *(e for e in entries if e.get("run") in runs)]
 
 
+def of_run(entries: Sequence[Entry], begin: Entry) -> list[Entry]:
+    """The entries of one run, its `begin` first. A takeover is written right before it, and counts from there."""
+    rest = [e for e in entries if e.get("run") == begin.get("run") and e is not begin]
+    stamps: Entry = {key: begin[key] for key in ("ts", "boot") if key in begin}
+    return [begin, *({**e, **stamps} if e.get("event") == "takeover" else e for e in rest)]
+
+
 def routers_of(begin: Entry) -> tuple[str, ...]:
     """The routers, by the rung that only they are gated to."""
     return tuple(words[1] for words in _steps(begin) if words[0] == "gate" and words[-1] == "serving")
@@ -77,18 +84,23 @@ def timeline(
 
     Raises ValueError when the ledger has no such run.
     """
-    begins = {str(e.get("run")): e for e in entries if e.get("event") == "begin"}
+    begins: dict[str, Entry] = {}
+    for entry in entries:
+        if entry.get("event") == "begin":
+            begins.setdefault(str(entry.get("run")), entry)
     if run not in begins:
         raise ValueError(f"the ledger has no `begin` of run {run}")
     routers = routers_of(begins[run])
     inherited = next((e for e in entries if e.get("run") not in begins), None)
-    mine = [e for e in entries if e.get("run") == run]
+    mine = of_run(entries, begins[run])
     told = read(mine, routers, phases, inherited)
     clock = clock_of(mine)
     beside = [one for stamped in loads for one in sample(clock(stamped), stamped.get("load") or {})]
     told = replace(told, samples=tuple(sorted((*told.samples, *beside), key=lambda one: one.at)))
     others = [name for name in begins if name != run]
-    earlier = tuple(read([e for e in entries if e.get("run") == name], routers) for name in others)
+    earlier = tuple(read(of_run(entries, begins[name]), routers) for name in others)
+    if sum(e.get("event") == "begin" for e in mine) > 1:
+        forecast = None  # it went back: what was expected of one bring-up says nothing of two
     acted = dict.fromkeys(b.lane for b in told.bars)
     lanes = tuple(dict.fromkeys((*instances_of(begins[run]), *acted)))
     return Timeline(told, lanes, routers, earlier, forecast)

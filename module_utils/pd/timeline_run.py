@@ -166,6 +166,8 @@ class _Reading:
                 self.marks.append(Mark(at, "dead", first_line(entry.get("why")), lane))
         elif event == "bad":
             self.marks.append(Mark(at, "bad", f"{entry.get('generation')} marked bad{_because(entry)}"))
+        elif event == "begin" and entry is not self.clock.begin:
+            self.marks.append(Mark(at, "bad", f"back to {entry.get('generation')}{_because(entry)}"))
         elif event == "takeover":
             self.marks.append(Mark(at, "note", f"took over from {entry.get('from_who')}, who was gone"))
         if entry.get("cut"):

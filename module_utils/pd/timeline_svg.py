@@ -10,7 +10,7 @@ from html import escape
 from .ledger import Entry
 from .timeline import Timeline
 from .timeline_run import Bar, Mark, Run, Sample
-from .timeline_text import SHOWN, WORDS, outage_told, plain, spent, tick, title
+from .timeline_text import SHOWN, WORDS, mark_told, outage_told, plain, set_told, spent, tick, title
 
 LEFT, RIGHT, CHART = 110, 230, 780
 WIDTH = LEFT + CHART + RIGHT
@@ -137,7 +137,8 @@ class Drawing:
         bad = run.outcome != "done"
         yield _text(24, 32, f"{run.why}: {run.outcome} in {run.length:.1f} s", f"h{' red' if bad else ''}")
         yield _text(24, 54, f"generation {run.generation} · by {run.who} · {run.began[:19].replace('T', ' ')} UTC · run {run.id}", "dim")
-        yield _text(24, 72, outage_told(self.told), "red b" if any(o.end is None for o in run.outages) else "b")
+        down = any(outage.end is None for outage in run.outages)
+        yield _text(24, 72, ", ".join(filter(None, (outage_told(self.told), set_told(run)))), "red b" if down else "b")
 
     def _outages(self) -> Iterator[str]:
         top = TOP + LOADS - 6
@@ -174,14 +175,16 @@ class Drawing:
         most = max(1, *(one.count for one in self.run.samples))
         yield _line("rule", LEFT, base, LEFT + CHART, base)
         last: Sample | None = None
+        labelled = -99.0
         for one in self.run.samples:
             x, y = self.x(one.at), base - 30 * one.count / most
             if last and one.at - last.at <= HELD_SECONDS:
                 yield f'<path class="flow" d="M{self.x(last.at):.1f} {base - 30 * last.count / most:.1f} H{x:.1f} V{y:.1f}"/>'
             tip = f"{one.count} in flight at {one.at:.1f} s, by {one.source}"
             yield f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="3.5"><title>{_safe(tip)}</title></circle>'
-            if last is None or last.count != one.count or one.at - last.at > HELD_SECONDS:
+            if x - labelled > 16:
                 yield _text(x, y - 7, str(one.count), "small mid")
+                labelled = x
             last = one
         yield _text(LEFT + CHART + 12, base + 4, "dots were measured", "small dim")
 
@@ -196,16 +199,16 @@ class Drawing:
         for mark in self.run.marks:
             if mark.lane == lane:
                 yield from self._mark(mark, y)
-        spans = [f"{b.name} {b.seconds:.1f} s{' …' if b.open else ''}" for b in self.run.bars if b.lane == lane and b.kind in SHOWN]
+        told = [bar for bar in self.run.bars if bar.lane == lane and bar.kind in SHOWN]
+        spans = [f"{bar.name} {bar.seconds:.1f} s{'…' if bar.open else ''}".replace(" ", "\N{NO-BREAK SPACE}") for bar in told]
         for row, text in enumerate(spans if len(spans) <= 3 else textwrap.wrap(" · ".join(spans), 38, max_lines=3, placeholder=" …")):
-            yield _text(LEFT + CHART + 12, y + 8 + 15 * row, text, "small")
+            yield _text(LEFT + CHART + 12, y + 8 + 15 * row, text.replace("\N{NO-BREAK SPACE}", " "), "small")
 
     def _ghosts(self, earlier: Run, lane: str, y: float) -> Iterator[str]:
         for bar in earlier.bars:
             if bar.lane == lane and bar.kind in SHOWN:
                 tip = f"{earlier.began[:19].replace('T', ' ')} UTC: {bar.name} {bar.seconds:.1f} s"
-                css = "ghost" if bar.kind in ("stop", "drain", "watch") else "ghostload"
-                yield _box(css, self.x(bar.start), y, self.x(bar.end) - self.x(bar.start), GHOST, tip=tip)
+                yield _box("ghost" if bar.kind == "stop" else "ghostload", self.x(bar.start), y, self.x(bar.end) - self.x(bar.start), GHOST, tip=tip)
 
     def _bar(self, bar: Bar, y: float) -> Iterator[str]:
         x, width = self.x(bar.start), self.x(bar.end) - self.x(bar.start)
@@ -237,7 +240,6 @@ class Drawing:
 
     def _marks(self) -> Iterator[str]:
         for row, mark in enumerate(m for m in self.run.marks if m.kind != "phase"):
-            who = f"{mark.lane}: " if mark.lane else ""
-            yield _text(LEFT, self.bottom + 92 + 18 * row, f"{mark.at:.1f} s  {who}{mark.text}", "red" if mark.kind == "dead" else "b")
+            yield _text(LEFT, self.bottom + 92 + 18 * row, mark_told(mark), "red" if mark.kind == "dead" else "b")
             if mark.kind == "bad":
                 yield _line("redline", self.x(mark.at), TOP + LOADS, self.x(mark.at), self.bottom)

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .timeline import Timeline
-from .timeline_run import Bar, Outage, Run
+from .timeline_run import Bar, Kind, Mark, Outage, Run
 
 WIDTH = 100
-BAR = {"ran": "─", "drain": "┄", "stop": "░", "load": "▒", "gate": "▓", "ready": "▄", "serve": "█", "watch": "┄"}
-WORDS = {
+BAR: dict[Kind, str] = {"ran": "─", "drain": "┄", "stop": "░", "load": "▒", "gate": "▓", "ready": "▄", "serve": "█"}
+WORDS: dict[Kind, str] = {
     **{"ran": "ran before", "drain": "drain", "stop": "stop", "load": "load", "gate": "gate", "watch": "watched"},
     **{"ready": "proven, router closed", "serve": "serves"},
 }
-SHOWN = ("drain", "stop", "load", "gate", "watch")
-"""What is told in seconds; the rest is drawn."""
+SHOWN = ("stop", "load", "gate")
+"""What a lane tells in seconds. What was done over all lanes is told once, the rest is drawn."""
+FEWEST = 32
+"""Columns that the bars keep, whatever is told beside them."""
 
 
 def lines(told: Timeline) -> list[str]:
@@ -22,7 +24,7 @@ def lines(told: Timeline) -> list[str]:
     run = told.run
     name = max([7, *(len(lane) for lane in told.lanes)])
     right = max([0, *(len(_seconds(run, lane)) for lane in told.lanes)])
-    chart = max(20, WIDTH - 2 - name - 2 - right - 2)
+    chart = max(FEWEST, WIDTH - 2 - name - 2 - right - 2)
     scale = chart / max(run.length, 1.0)
     found = [f"  {title(run)}", _line("", name, _axis(run.length, chart), "")]
     for lane in told.lanes:
@@ -30,11 +32,10 @@ def lines(told: Timeline) -> list[str]:
     for outage in run.outages:
         found.append(_line("outage", name, _span(outage, run.length, chart, scale), ""))
     found.append(f"  {'':<{name}}  {outage_told(told)}")
+    found += [f"  {'':<{name}}  {over}" for over in [set_told(run)] if over]
     if run.samples:
-        found.append(f"  {'load':<{name}}  in flight: {', '.join(f'{s.count} at {s.at:.0f} s ({s.source})' for s in run.samples)}")
-    for mark in run.marks:
-        if mark.kind != "phase":
-            found.append(f"  {'✗' if mark.kind == 'dead' else '!'} {mark.at:.1f} s {f'{mark.lane}: ' if mark.lane else ''}{mark.text}")
+        found.append(f"  {'load':<{name}}  in flight: {', '.join(f'{one.count} at {one.at:.0f} s' for one in run.samples)}")
+    found += [f"  {'✗' if mark.kind == 'dead' else '!'} {mark_told(mark)}" for mark in run.marks if mark.kind != "phase"]
     found.append(f"  {legend(run)}")
     return [line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…" for line in map(plain, found)]
 
@@ -65,6 +66,18 @@ def outage_told(told: Timeline) -> str:
     return ", ".join(parts)
 
 
+def set_told(run: Run) -> str:
+    """What was done over several lanes at once."""
+    words = {"drain": "drained in {:.1f} s", "watch": "watched for {:.1f} s"}
+    over = dict.fromkeys((bar.start, bar.end, bar.kind) for bar in run.bars if bar.kind in words)
+    return ", ".join(words[kind].format(end - start) for start, end, kind in sorted(over))
+
+
+def mark_told(mark: Mark) -> str:
+    """A mark in words."""
+    return f"at {mark.at:.1f} s: {f'{mark.lane}: ' if mark.lane else ''}{mark.text}"
+
+
 def spent(outage: Outage, length: float) -> str:
     """How long, and what is not known of it."""
     seconds = (length if outage.end is None else outage.end) - outage.start
@@ -77,7 +90,7 @@ def spent(outage: Outage, length: float) -> str:
 def legend(run: Run) -> str:
     """What the shades mean; only those that were drawn."""
     there = {bar.kind for bar in run.bars}
-    return "   ".join(f"{BAR[kind]} {word}" for kind, word in WORDS.items() if kind in there)
+    return "   ".join(f"{BAR[kind]} {word}" for kind, word in WORDS.items() if kind in there & BAR.keys())
 
 
 def _line(name: str, width: int, drawn: str, told: str) -> str:
@@ -105,7 +118,9 @@ def tick(length: float, most: float) -> float:
 
 def _drawn(run: Run, lane: str, chart: int, scale: float) -> str:
     cells = [" "] * chart
-    for bar in (b for b in run.bars if b.lane == lane):
+    # acts last, the short ones at the end: half a second of stop must be seen beside minutes of load
+    mine = [bar for bar in run.bars if bar.lane == lane and bar.kind != "watch"]
+    for bar in sorted(mine, key=lambda bar: (bar.kind in ("drain", *SHOWN), -bar.seconds)):
         for at in _cells(bar.start, bar.end, chart, scale):
             cells[at] = BAR[bar.kind]
     for mark in run.marks:
@@ -133,4 +148,4 @@ def _seconds(run: Run, lane: str) -> str:
 
 
 def _one(bar: Bar) -> str:
-    return f"{bar.name} {bar.seconds:.1f}{'…' if bar.open else ''}"
+    return f"{bar.name} {bar.seconds:.{0 if bar.seconds >= 100 else 1}f}{'…' if bar.open else ''}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -126,6 +128,41 @@ def test_what_a_killed_engine_had_in_shared_memory_is_cleared_when_it_is_gone(sy
     instance("stopped", grace=0.0)
     assert cleared == [("failed", frozenset({segment}))]
     assert ledger.read()[-1]["shm_freed"] == 16384
+
+
+def placed(monkeypatch: pytest.MonkeyPatch, systemd: Systemd) -> None:
+    """Every instance is the one unit there is, and its process carries the generation it was started from."""
+    monkeypatch.setattr(node, "placed", lambda *_asked: SimpleNamespace(unit="u.service", is_router=False))
+    monkeypatch.setattr(observe, "environ", lambda _pid: {"PD_GENERATION": GEN if systemd.invocation == 2 else "old"})
+    monkeypatch.setattr(observe, "unit", lambda name: replace(REAL_UNIT(name), main_pid=7 if systemd.active == "active" else 0))
+
+
+REAL_UNIT = observe.unit
+
+
+def test_what_comes_right_after_a_stop_is_started_in_the_same_call(systemd: Systemd, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every call is half a second of outage."""
+    placed(monkeypatch, systemd)
+    systemd.active = "active"
+    assert instance("stopped", grace=0.0, then=["decode0"])["stopped"] is True
+    assert systemd.asked == [STOP, KILL, ["reset-failed", "u.service"], ["start", "--no-block", "u.service"]]
+    assert events() == ["stop", "stopped", "start"]
+    assert instance("started")["changed"] is False, "the step of its own finds it made"
+
+
+def test_a_stop_whose_answer_was_lost_does_not_stop_what_it_started(systemd: Systemd, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection broke after the start: the call is made again, and must leave the new process alone."""
+    placed(monkeypatch, systemd)
+    systemd.active = "active"
+    for _ in range(2):
+        assert instance("stopped", grace=0.0, then=["decode0"])["stopped"] is True
+    assert systemd.active == "active" and events() == ["stop", "stopped", "start"]
+
+
+def test_nothing_is_started_before_the_stop_is_over(systemd: Systemd) -> None:
+    systemd.active = "active"
+    assert instance("stopped", grace=60.0, seconds=0.0, then=["decode0"])["stopped"] is False
+    assert systemd.asked == [STOP]
 
 
 def test_a_stop_is_queued_once_and_gone_on_with_by_the_next_call(systemd: Systemd) -> None:

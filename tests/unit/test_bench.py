@@ -96,13 +96,18 @@ def test_no_measurement_is_no_figure() -> None:
 
 def test_the_table_says_figure_spread_bound_and_command() -> None:
     rows = [figures.restart(strategy, ENTRIES, SEEN, ASKED) for strategy in ("ordered", "overlapped")]
-    results = {
+    results: dict[str, Any] = {
         "outage": {
             **{"command": "python -m bench.restart outage", "date": "2026-11-30T20:00:00+00:00", "revision": "abc"},
             **{"machine": {"cores": 2, "memory_gib": 23.5, "gpu": None}, "versions": {"sglang": "0.5.23"}, "rows": rows},
             **{row["strategy"]: {key: vars(figures.spread([row[key]])) for key in ("outage", "ratio")} for row in rows},
         }
     }
-    text = table.markdown(results)
+    trial = {"pair": "ours", "killed": "decode0", "running": 8, "first_served_after_s": 40.25, "last_client_was_told_after_s": 1.5}
+    plain = {**trial, "pair": "plain", "first_served_after_s": None}
+    crash = {"command": "python -m bench.crash", "when": "2026-11-30", "cores": 2, "engine": "sglang 0.5.23", "trials": [trial, plain]}
+    text = table.markdown(results | {"crash": crash})
+    assert "first served (ours) | 40.2 s; its 8 clients had an answer or an error after 1.5 s | reported |" in text
+    assert "pair) | not within the limit; its 8" in text
     assert "| the same over the sum of own starts | 1.17 (1.17 to 1.17, n=1) | ≤ 1.15 | `python -m bench.restart outage` |" in text
     assert "2 cores, 23.5 GiB, no GPU; sglang 0.5.23; revision abc" in text

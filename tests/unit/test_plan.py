@@ -148,6 +148,19 @@ def test_overlapped_stops_both_then_lets_both_load() -> None:
     assert made.restarts == NAMES
 
 
+@pytest.mark.parametrize(
+    ("strategy", "expected"),
+    [
+        ("ordered", {"router0": (), "prefill0": ("prefill0",), "decode0": ("decode0",)}),
+        ("overlapped", {"router0": (), "prefill0": (), "decode0": ("prefill0", "decode0")}),
+    ],
+)
+def test_a_stop_carries_the_starts_that_follow_it_directly(strategy: plan.Strategy, expected: dict[str, tuple[str, ...]]) -> None:
+    made = plan.plan(dict.fromkeys(NAMES, RUNS_OLD), NEW, False, ENGINES, ROUTERS, strategy=strategy)
+    assert {step.instance: step.then for step in made.steps if step.action == "stop"} == expected
+    assert not any(step.then for step in made.steps if step.action != "stop")
+
+
 @given(st.tuples(*[st.sampled_from([RUNS_NEW, RUNS_OLD, GONE, FAILED, ABSENT])] * 3), st.booleans())
 def test_the_strategies_differ_in_order_only(seen: tuple[Seen, Seen, Seen], good: bool) -> None:
     """Same steps, same reasons; in both no engine starts before it stopped, and nothing follows the routers' gates."""

@@ -98,7 +98,7 @@ def test_a_dead_engine_is_marked_where_it_was_seen_and_the_outage_is_not_over() 
     (load,) = [bar for bar in told.run.bars if bar.kind == "load"]
     assert (load.end, load.open) == (9, True)
     text = "\n".join(timeline_text.lines(told))
-    assert "✗ 9.0 s prefill0: killed by signal 9" in text and "outage 9.0 s AND NOT OVER" in text and "load 5.0…" in text
+    assert "✗ at 9.0 s: prefill0: killed by signal 9" in text and "outage 9.0 s AND NOT OVER" in text and "load 5.0…" in text
 
 
 def test_what_no_verdict_ended_stays_open_until_the_run_ended() -> None:
@@ -111,8 +111,11 @@ def test_what_no_verdict_ended_stays_open_until_the_run_ended() -> None:
 
 def test_a_roll_back_in_the_same_run_is_a_second_bring_up_of_one_outage() -> None:
     again: list[Event] = [(at + 10, *rest) for at, *rest in ORDERED[2:]]  # type: ignore[misc]
-    events: list[Event] = [*ORDERED[:5], (9, "gate", "prefill0", DEAD), (10, "bad", "", {"generation": "g1", "why": "it died"}), *again]
-    told = drawn(ledger("r", events, outcome="failed"))
+    back: Event = (11, "begin", "", {"steps": ["start prefill0"], "generation": "g0", "why": "g1 failed", "back_from": "g1"})
+    events: list[Event] = [*ORDERED[:5], (9, "gate", "prefill0", DEAD), (10, "bad", "", {"generation": "g1", "why": "it died"}), back, *again]
+    told = drawn(ledger("r", events, outcome="failed"), forecast=15.0)
+    assert (told.run.generation, told.lanes, told.forecast) == ("g1", ("router0", "prefill0"), None)
+    assert ("bad", "back to g0: g1 failed") in [(mark.kind, mark.text) for mark in told.run.marks]
     assert told.run.outages == (Outage(1, 27),)
     kinds = [name for name, _, _ in bars(told.run, "prefill0")]
     assert kinds == ["ran", "stop", "load", "stop", "load+gate", "ready", "serve"]
@@ -135,6 +138,7 @@ def test_drain_and_watch_are_drawn_in_every_lane_they_looked_at() -> None:
     assert bars(told.run, "decode0") == [("drain", 2.25, 2.75)] and "decode0" in told.lanes
     assert bars(told.run, "prefill0")[:3] == [("ran", 0, 3), ("drain", 2.25, 2.75), ("stop", 3, 3.5)], "drained while it ran"
     assert bars(told.run, "router0")[-1] == ("watch", 17, 22)
+    assert timeline_text.set_told(told.run) == "drained in 0.5 s, watched for 5.0 s"
     assert [mark.text for mark in told.run.marks] == ["3 requests were cut", "MainPID 7 -> 9"]
 
 
@@ -146,6 +150,16 @@ def test_an_outage_that_an_earlier_run_began_counts_from_there() -> None:
     assert told.run.outages == (Outage(-59, 4),)
     assert "outage 63.0 s (59 s of it before this run)" in timeline_text.outage_told(told)
     assert bars(told.run, "prefill0")[0] == ("ran", 0, 1), "it was looked at only: it ran when the run began"
+
+
+@pytest.mark.parametrize("boot", [True, False])
+def test_a_lock_that_was_taken_over_is_noted(boot: bool) -> None:
+    """The takeover is written before the `begin`, and a little earlier."""
+    entries = ledger("r", ORDERED, boot=boot)
+    taken = {**entries[0], "event": "takeover", "from_who": "bob@gone", "ts": (ZERO - timedelta(seconds=0.1)).isoformat()}
+    told = drawn([taken | ({"boot": 499.9} if boot else {}), *entries])
+    assert told.run.marks == (Mark(0, "note", "took over from bob@gone, who was gone"),)
+    assert told.run.outages == (Outage(1, 17),)
 
 
 def test_a_router_that_nobody_knows_to_have_run_was_down_for_longer_than_is_known() -> None:
@@ -172,7 +186,7 @@ def test_load_is_what_was_measured_and_nothing_in_between() -> None:
     read = [{**before, "load": {"router0": {"active": 55}, "decode0": {"running": 53}, "prefill0": {}}}, {**before, "load": {}}]
     told = drawn(ledger("r", events), loads=read)
     assert [(s.at, s.count, s.source) for s in told.run.samples] == [(-2, 55, "router0"), (2.5, 1, "prefill0")]
-    assert "in flight: 55 at -2 s (router0), 1 at 2 s (prefill0)" in "\n".join(timeline_text.lines(told))
+    assert "in flight: 55 at -2 s, 1 at 2 s" in "\n".join(timeline_text.lines(told))
     assert "flow" not in timeline_svg.svg(told), "4.5 s lie between the two, so no line joins them"
 
 
