@@ -29,11 +29,10 @@ PLAIN = f"""
 set -e
 mkdir -p /run/systemd/system/sglang-engine@.service.d
 printf '[Service]\\nRestart=on-failure\\nRestartSec={RESTART_SEC}\\n' > /run/systemd/system/sglang-engine@.service.d/plain.conf
-rm /etc/systemd/system/sglang-recover.service
-systemctl mask --runtime sglang-recover.service
+rm /etc/systemd/system/sglang-recover@.service
+ln -s /dev/null /run/systemd/system/sglang-recover@.service
 systemctl daemon-reload
 """
-IDLE = "until [ $(systemctl is-active sglang-recover) != active ]; do sleep 0.1; done"
 
 
 def trials(pair: Pair, which: str, patience: float) -> Iterator[dict[str, Any]]:
@@ -41,7 +40,7 @@ def trials(pair: Pair, which: str, patience: float) -> Iterator[dict[str, Any]]:
     for target, clients in KILLS:
         mark = len(ledger(pair.machine))
         found = crash.kill(pair, target, clients, patience=patience).told()
-        pair.machine.exec(IDLE, timeout=120)
+        pair.machine.exec(crash.IDLE, timeout=120)
         entries = ledger(pair.machine)[mark:]
         starts = {e["instance"]: e["seconds"] for e in entries if e["event"] == "gate" and e["state"] == "READY"}
         yield {"pair": which, **found, "starts_s": starts, "recovery": [e.get("outcome") for e in entries if e["event"] == "end"]}

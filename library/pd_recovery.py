@@ -50,13 +50,13 @@ from ansible.module_utils.pd import brain, node, observe, recover  # noqa: E402
 
 SPEC: dict[str, Any] = {"settings": {"type": "dict", "required": True}}
 LIB = Path("/opt/sglang-pd/lib")
-UNIT = "sglang-recover.service"
 
 
 def stale_units() -> list[str]:
     """Units of ours that systemd knows in an older form."""
     current = node.current_id()
-    units = [UNIT, *(m.unit for m in node.everyone(current))] if current else [UNIT]
+    members = node.everyone(current) if current else ()
+    units = [unit for m in members for unit in (m.unit, *recover.units(m.name))]
     return [name for name in units if observe.unit(name).need_reload]
 
 

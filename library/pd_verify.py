@@ -69,7 +69,7 @@ def main() -> None:
         ops.ensure()
         seen = truth.look(current, module.params["request_timeout"])
         entries = ledger.read()
-        story = truth.story(entries)
+        story = truth.story(current, entries)
     except (RuntimeError, OSError, ValueError, node.NoGenerationError) as error:
         module.fail_json(msg=f"generation {current}: {error}")
     table = truth_table.judge(seen, current, ledger.is_good(entries, current), ledger.proved_rungs(entries, current), story)

@@ -1,4 +1,4 @@
-"""Bring the set up again when nobody is there: `python -m pd.recover`, run on the node by sglang-recover.service.
+"""Bring the set up again when nobody is there: `python -m pd.recover`, run on the node by sglang-recover@.service.
 
 systemd asks for it when an engine fails (OnFailure=) and when one is started (Wants=), whoever did that. It looks, decides by
 unattended.py, and acts as a transaction does: under the same lock, by the same plan, gates and ledger. While a co-restart is at work it
@@ -153,6 +153,11 @@ class Recovery:
                     raise FailedError(f"{entry['instance']} did not stay up: {verdict.why}")
 
 
+def units(name: str) -> tuple[str, str]:
+    """The units that an instance's own unit asks for: when it died, and when it was started."""
+    return f"sglang-recover@{name}-died.service", f"sglang-recover@{name}-started.service"
+
+
 def look(generation: str, settings: Settings, goes_on: str, hung: bool) -> unattended.Now:
     """The set as it is."""
     members = node.everyone(generation)
@@ -202,7 +207,7 @@ def wait_for(held: lock.Lock) -> None:
     say(f"a co-restart is at work, {held.told(lock.boottime())}: waiting for its end")
     while True:
         now = lock.read()
-        if now is None or now.run != held.run or lock.is_gone(now, lock.boot_id(), lock.boottime()):
+        if now is None or now.run != held.run or lock.is_gone(now, lock.boot_id(), lock.boottime()) or runs.is_dead_here(held.run):
             return
         time.sleep(1.0)
 

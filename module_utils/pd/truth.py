@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from . import climb, http, loads, lock, metrics, node, observe, serving, truth_unattended
+from . import climb, http, loads, lock, metrics, node, observe, recover, serving, truth_unattended
 from .gates import Http
 from .gates_serving import Serving
 from .ledger import Entry
@@ -53,11 +53,12 @@ def look(generation: str, timeout: float) -> Everything:
     return Everything(tuple(instances), served)
 
 
-def story(entries: Sequence[Entry]) -> truth_unattended.Story:
+def story(generation: str, entries: Sequence[Entry]) -> truth_unattended.Story:
     """Who is at work now, and what there is to recover the set."""
     held, now = lock.read(), lock.boottime()
     holder = held.told(now) if held is not None and not lock.is_gone(held, lock.boot_id(), now) else ""
-    return truth_unattended.Story(entries, holder, observe.unit(truth_unattended.UNIT))
+    recoverers = [observe.unit(recover.units(m.name)[0]) for m in node.everyone(generation)]
+    return truth_unattended.Story(entries, holder, recoverers)
 
 
 def _reports(member: Placed) -> Http | None:

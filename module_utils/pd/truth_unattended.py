@@ -10,26 +10,28 @@ from . import unattended
 from .ledger import Entry
 from .observe import Unit
 
-UNIT = "sglang-recover.service"
+UNIT = "sglang-recover@.service"
 MEND = "mend the cause, then: restart-pd.yml"
 
 
 @dataclass(frozen=True)
 class Story:
-    """`holder`: what the lock tells of somebody who is at work now, empty for nobody. `recoverer`: the unit that recovers the set."""
+    """`holder`: what the lock tells of somebody who is at work now, empty for nobody. `recoverers`: the units that recover it."""
 
     entries: Sequence[Entry]
     holder: str
-    recoverer: Unit
+    recoverers: Sequence[Unit]
 
 
 def findings(engines: Mapping[str, Unit], routers: Mapping[str, Unit], story: Story) -> list[dict[str, Any]]:
     """The set's findings first, then those of its instances."""
     found = [finding("", f"a co-restart is at work now, {story.holder}", False)] if story.holder else []
     found += [finding("", text, fails) for text, fails in _recoveries(story)]
-    if story.recoverer.active_state in ("absent", "failed"):
-        state = "is not installed: site.yml installs it" if story.recoverer.active_state == "absent" else "has failed: journalctl -u sglang-recover"
-        found.append(finding("", f"{UNIT} {state}. An engine that dies now stays down", False))
+    states = {unit.active_state for unit in story.recoverers}
+    if "absent" in states:
+        found.append(finding("", f"{UNIT} is not installed: site.yml installs it. An engine that dies now stays down", False))
+    if "failed" in states:
+        found.append(finding("", f"{UNIT} has failed: journalctl -t sglang-recover. An engine that dies now may stay down", False))
     if story.holder:
         return found
     started = unattended.started(story.entries)
@@ -51,7 +53,7 @@ def _recoveries(story: Story) -> list[tuple[str, bool]]:
     last = begun[-1]
     ended = next((e for e in reversed(story.entries) if e.get("event") == "end" and e.get("run") == last.get("run")), None)
     if ended is None:
-        cut = f"a recovery of {last['ts']} was cut off ({last['why']}): `systemctl start sglang-recover` goes on with it"
+        cut = f"a recovery of {last['ts']} was cut off ({last['why']}): `systemctl start sglang-recover@operator` goes on with it"
         return [] if story.holder else [(cut, True)]
     if ended["outcome"] == unattended.GAVE_UP:
         return [(f"recovery gave up at {ended['ts']}: {ended['why']}. What could not be held up was stopped; {MEND}", True)]

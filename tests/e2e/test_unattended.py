@@ -9,7 +9,6 @@ from tests.support.pairs import Pair
 from tests.support.project import ledger
 
 pytestmark = pytest.mark.e2e
-IDLE = "until [ $(systemctl is-active sglang-recover) != active ]; do sleep 0.1; done"
 
 
 def test_decode_killed_with_eight_requests_running(real: Pair) -> None:
@@ -18,7 +17,7 @@ def test_decode_killed_with_eight_requests_running(real: Pair) -> None:
     trial = crash.kill(real, "decode0", 8)
     assert trial.running == 8
     assert all(client["saw"] != "served" and client["at"] < 5 for client in trial.clients), trial.told()
-    real.machine.exec(IDLE, timeout=60)
+    real.machine.exec(crash.IDLE, timeout=60)
     entries = ledger(real.machine)[mark:]
     assert (entries[0]["why"], entries[-1].get("outcome")) == ("decode0 died: killed by signal 9", "done")
     starts = [e["seconds"] for e in entries if e["event"] == "gate" and e["instance"] != "router0"]
@@ -29,7 +28,7 @@ def test_prefill_killed_while_nothing_runs(real: Pair) -> None:
     """The decode would hold the dead prefill's ports for up to 300 s (facts 6.2)."""
     before = real.pids()
     assert crash.kill(real, "prefill0").served is not None
-    real.machine.exec(IDLE, timeout=60)
+    real.machine.exec(crash.IDLE, timeout=60)
     assert all(pid not in (before[name], "0") for name, pid in real.pids().items())
 
 

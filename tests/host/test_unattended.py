@@ -13,15 +13,15 @@ from tests.support.pairs import UNITS, Pair, serving
 from tests.support.project import ledger
 
 pytestmark = pytest.mark.host
-IDLE = "until [ $(systemctl is-active sglang-recover) != active ]; do sleep 0.1; done"
 AGAIN = ["start prefill0", "start decode0", "gate prefill0", "gate decode0", "start router0", "gate router0", "end done"]
+"""What a recovery does after it has stopped what outlived an engine."""
 KILL = "systemctl kill --kill-who=main --signal=KILL"
 
 
 def recovered(pair: Pair, mark: int, seconds: float = 90) -> list[dict[str, Any]]:
     """The ledger since `mark`, once an `end` has been written and nothing is at work any more."""
     until(lambda: any(e["event"] == "end" for e in ledger(pair.machine)[mark:]), seconds)
-    pair.machine.exec(IDLE, timeout=seconds)
+    pair.machine.exec(crash.IDLE, timeout=seconds)
     return ledger(pair.machine)[mark:]
 
 
@@ -54,7 +54,8 @@ def test_a_killed_engine_takes_its_peer_and_the_router_with_it(pair: Pair, targe
     trial = crash.kill(pair, target, clients, patience=30, limit=60)
     entries = recovered(pair, mark)
     peer = {"decode0": "prefill0", "prefill0": "decode0"}[target]
-    assert acts(entries) == ["begin", "stop router0", f"stop {peer}", *AGAIN]
+    assert [a for a in acts(entries) if not a.startswith("stop")] == ["begin", *AGAIN]
+    assert {a for a in acts(entries) if a.startswith("stop ")} == {"stop router0", f"stop {peer}"}
     assert (entries[0]["who"], entries[0]["why"]) == ("systemd", f"{target} died: killed by signal 9")
     assert trial.running == clients
     assert all(client["saw"] != "served" and client["at"] < 5 for client in trial.clients), trial.clients
@@ -84,7 +85,7 @@ def test_a_scheduler_killed_as_the_oom_killer_does(pair: Pair) -> None:
     pair.machine.exec(f"kill -9 $(ps -o pid=,args= --ppid {main} | awk '/scheduler/ {{print $1; exit}}')")
     entries = recovered(pair, mark)
     assert "died: " in entries[0]["why"]
-    assert acts(entries)[-1] == "end done"
+    assert "end done" in acts(entries)
     pair.project.play("verify.yml").ok()
 
 
@@ -100,13 +101,13 @@ def test_a_crash_loop_ends_with_everything_stopped_and_verify_says_why(pair: Pai
     double.script(pair.machine, broken, **faults)
     pair.machine.exec(f"{KILL} {UNITS[broken]}", check=False)
     until(lambda: any(e.get("outcome") == "gave up" for e in ledger(pair.machine)[mark:]), 120)
-    pair.machine.exec(IDLE, timeout=30)
+    pair.machine.exec(crash.IDLE, timeout=30)
     entries = ledger(pair.machine)[mark:]
     assert sum(e["event"] == "begin" for e in entries) == 4, "three tries and the end of it"
     assert not set(active(pair)) & {"active", "activating"}
     done = pair.project.play("verify.yml")
     (told,) = [line for line in done.stdout.splitlines() if line.startswith("FAILS set: recovery gave up at")]
-    assert f"{broken} d" in told and "3 recoveries in 30 min did not help" in told and told.endswith("mend the cause, then: restart-pd.yml")
+    assert f"{broken} " in told and "3 recoveries in 30 min did not help" in told and told.endswith("mend the cause, then: restart-pd.yml")
     double.script(pair.machine, broken)
     pair.project.play("restart-pd.yml").ok()
     assert "recovery gave up" not in pair.project.play("verify.yml").ok().stdout
@@ -134,8 +135,9 @@ def test_a_restart_by_hand_takes_the_rest_of_the_set_along(pair: Pair, target: s
     entries = recovered(pair, mark)
     peer = {"decode0": "prefill0", "prefill0": "decode0"}[target]
     assert entries[0]["why"] == f"{target} was started anew by hand"
-    assert acts(entries)[:4] == ["begin", "stop router0", f"stop {peer}", f"start {peer}"]
-    assert acts(entries)[-1] == "end done"
+    assert {a for a in acts(entries) if a.startswith("stop ")} == {"stop router0", f"stop {peer}"}
+    assert [a for a in acts(entries) if a.startswith("start ")] == [f"start {peer}", "start router0"]
+    assert "end done" in acts(entries)
     assert pair.pids()[target] == anew
     pair.project.play("verify.yml").ok()
 
@@ -145,7 +147,7 @@ def test_a_reboot_is_nothing_to_recover_from(pair: Pair) -> None:
     mark = len(ledger(pair.machine))
     pair.machine.reboot()
     serving(pair.machine)
-    pair.machine.exec(IDLE, timeout=30)
+    pair.machine.exec(crash.IDLE, timeout=30)
     assert ledger(pair.machine)[mark:] == []
     pair.project.play("verify.yml").ok()
 
@@ -164,7 +166,7 @@ def test_a_crash_while_a_co_restart_is_at_work_is_its_own_business(pair: Pair) -
         return True
 
     pair.project.watch("restart-pd.yml", handler).ok()
-    pair.machine.exec(IDLE, timeout=30)
+    pair.machine.exec(crash.IDLE, timeout=30)
     assert killed and "a co-restart is at work, held by" in said(pair)
     assert [e["who"] for e in ledger(pair.machine)[mark:] if e["event"] == "begin"] != ["systemd"]
     assert sum(e["event"] == "begin" for e in ledger(pair.machine)[mark:]) == 1
@@ -176,7 +178,7 @@ def test_after_a_failed_co_restart_nothing_is_started_behind_the_operators_back(
     double.script(pair.machine, "prefill0", die_at={"phase": "load"})
     mark = len(ledger(pair.machine))
     assert pair.project.play("restart-pd.yml").rc != 0
-    pair.machine.exec(IDLE, timeout=60)
+    pair.machine.exec(crash.IDLE, timeout=60)
     assert "the router is stopped, so the set is closed" in said(pair)
     assert sum(e["event"] == "begin" for e in ledger(pair.machine)[mark:]) == 1
     assert active(pair)[0] == "failed" and active(pair)[2] == "inactive"
@@ -190,19 +192,19 @@ def test_a_recovery_that_is_cut_off_is_finished(pair: Pair, how: str) -> None:
     pair.machine.exec(f"{KILL} {UNITS['decode0']}")
     until(lambda: "start decode0" in acts(ledger(pair.machine)[mark:]))
     if how == "killed":
-        pair.machine.exec("systemctl kill --signal=KILL sglang-recover")
+        pair.machine.exec("systemctl kill --signal=KILL 'sglang-recover@*'")
     else:
         pair.machine.reboot()
-    until(lambda: acts(ledger(pair.machine)[mark:])[-1] == "end done", 90)
-    pair.machine.exec(IDLE, timeout=30)
+    until(lambda: "end done" in acts(ledger(pair.machine)[mark:]), 90)
+    pair.machine.exec(crash.IDLE, timeout=30)
     entries = acts(ledger(pair.machine)[mark:])
-    assert entries.count("begin") == 2 and "takeover" in entries and "end abandoned" in entries
+    assert entries.count("begin") >= 2 and "takeover" in entries and "end abandoned" in entries
     assert entries.count("start decode0") == 1, "an engine that was loading is left to it"
     pair.project.play("verify.yml").ok()
 
 
 def test_an_operator_is_told_that_a_recovery_is_at_work(pair: Pair) -> None:
-    double.script(pair.machine, "decode0", load_seconds=15)
+    double.script(pair.machine, "decode0", load_seconds=40)
     mark = len(ledger(pair.machine))
     pair.machine.exec(f"{KILL} {UNITS['decode0']}")
     until(lambda: "start decode0" in acts(ledger(pair.machine)[mark:]))
@@ -210,4 +212,4 @@ def test_an_operator_is_told_that_a_recovery_is_at_work(pair: Pair) -> None:
     assert done.rc != 0
     assert "another co-restart is at work: held by systemd since" in "\n".join(done.failures())
     assert "a co-restart is at work now, held by systemd since" in pair.project.play("verify.yml").stdout
-    assert acts(recovered(pair, mark))[-1] == "end done"
+    assert "end done" in acts(recovered(pair, mark))

@@ -200,7 +200,10 @@ def imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 UNIT_LINES = {
-    "Unit": ("StartLimitIntervalSec=", "ConditionPathExists=", "OnFailure=sglang-recover.service", "Wants=network-online.target sglang-recover."),
+    "Unit": (
+        *("StartLimitIntervalSec=", "ConditionPathExists=", "OnFailure=sglang-recover@%i-died.service"),
+        "Wants=network-online.target sglang-recover@%i-started.service",
+    ),
     "Service": (
         *("Type=exec", "User=sglang", "EnvironmentFile=", "ExecStart=/usr/bin/env ${PD_PYTHON}", "Restart=", "OOMPolicy=kill"),
         *("KillMode=mixed", "TimeoutStopSec=", "LimitNOFILE=", "NoNewPrivileges=true", "ProtectSystem=strict", "UMask="),

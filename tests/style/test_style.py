@@ -16,8 +16,8 @@ UNIT = """\
 [Unit]
 StartLimitIntervalSec=1
 ConditionPathExists=/x
-OnFailure=sglang-recover.service
-Wants=network-online.target sglang-recover.service
+OnFailure=sglang-recover@%i-died.service
+Wants=network-online.target sglang-recover@%i-started.service
 [Service]
 Type=exec
 User=sglang
@@ -110,7 +110,10 @@ PLANTED = [
     (rules.the_brain_imports_on_a_bare_host, "library/m.py", "import yaml\n"),
     *[
         (rules.units_say_what_every_unit_must, UNIT_FILE, UNIT.replace(line, ""))
-        for line in ("KillMode=mixed\n", "TimeoutStopSec=9\n", "OnFailure=sglang-recover.service\n", "LimitMEMLOCK=infinity\n", "User=sglang\n")
+        for line in (
+            *("KillMode=mixed\n", "TimeoutStopSec=9\n", "OnFailure=sglang-recover@%i-died.service\n"),
+            *("LimitMEMLOCK=infinity\n", "User=sglang\n"),
+        )
     ],
     (rules.units_say_what_every_unit_must, UNIT_FILE, UNIT.replace("Type=exec\n", "Type=exec\nEnvironment=A=1\n")),
     (

@@ -66,6 +66,10 @@ print(json.dumps({{"running": was, "clients": clients, "probes": probes}}))
 """
 
 
+IDLE = "while systemctl list-units --no-legend --plain --state=active,activating 'sglang-recover@*' | grep -q .; do sleep 0.1; done"
+"""For a machine's shell: until no recovery is at work."""
+
+
 @dataclass(frozen=True)
 class Trial:
     """What one kill did. Seconds are from the kill; `served` is None when no request was served within the limit."""

@@ -39,7 +39,7 @@ def seen(name: str, role: str, **knobs: str) -> Seen:
     )
 
 
-QUIET = Story((), "", replace(UNIT, name="sglang-recover.service", active_state="inactive"))
+QUIET = Story((), "", ())
 PREFILL, DECODE, ROUTER = seen("prefill0", "prefill"), seen("decode0", "decode", K="512"), seen("router0", "router")
 
 

@@ -20,7 +20,7 @@ def told(
     *entries: dict[str, Any], prefill: dict[str, Any] = FINE, decode: dict[str, Any] = FINE, holder: str = "", recoverer: str = "inactive"
 ) -> list[tuple[str, str, bool]]:
     engines = {"prefill0": unit(PREFILL, prefill), "decode0": unit(DECODE, decode)}
-    story = Story([START, *entries], holder, replace(AT_REST, active_state=recoverer))
+    story = Story([START, *entries], holder, [AT_REST, replace(AT_REST, active_state=recoverer)])
     found = truth_unattended.findings(engines, {"router0": ROUTER}, story)
     return [(one["instance"], one["text"], one["fails"]) for one in found]
 
@@ -53,7 +53,7 @@ def test_nothing_happened() -> None:
             id="gave up",
         ),
         pytest.param([begin("1"), end("1", "failed", why="x hung")], "the last recovery failed at T2: x hung", True, id="failed"),
-        pytest.param([begin("1")], "a recovery of T was cut off (decode0 died): `systemctl start sglang-recover` goes on", True, id="cut off"),
+        pytest.param([begin("1")], "a recovery of T was cut off (decode0 died): `systemctl start", True, id="cut off"),
     ],
 )
 def test_recoveries(entries: list[dict[str, Any]], text: str, fails: bool) -> None:
@@ -85,7 +85,7 @@ def test_stopped_by_hand_or_by_a_run() -> None:
     assert told(decode=BY_ITSELF) == [], "the rung it does not reach says how it died"
 
 
-@pytest.mark.parametrize(("state", "text"), [("absent", "is not installed: site.yml"), ("failed", "has failed: journalctl")])
+@pytest.mark.parametrize(("state", "text"), [("absent", "is not installed: site.yml"), ("failed", "has failed: journalctl -t")])
 def test_nobody_would_recover_the_set(state: str, text: str) -> None:
     ((_, said, fails),) = told(recoverer=state)
     assert text in said

@@ -36,6 +36,8 @@ class Lifecycle:
         self._server: Server | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._dying = False
+        self._death = faults.current().die_at
+        self._death_told = 0.0
 
     async def run(self) -> int:
         """The exit code of a drained engine; every other end kills the process."""
@@ -133,8 +135,13 @@ class Lifecycle:
 
     def _die_if_due(self, script: Faults) -> None:
         death = script.die_at
+        if death != self._death:
+            self._death, self._death_told = death, time.monotonic()
         began = self._phases.get(death.phase) if death else None
         if death is None or began is None or self._dying or time.monotonic() < began + death.after_s:
+            return
+        over = death.phase == "handshake" or (death.phase != "ready" and self._engine.status is Status.UP)
+        if over and began < self._death_told:  # it was told after that phase: meant for the next process
             return
         self._dying = True
         if death.exit is None and death.signal == "SIGKILL":
