@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from pd_kernels.sparse_decode import cases, op, reference, shapes
 from pd_kernels.sparse_decode.cases import Call, ListOf
 
@@ -159,7 +160,14 @@ def test_one_split_far_above_the_rest() -> None:
 
 @pytest.mark.parametrize(
     ("exponents", "loud"),
-    [((0,), 1.0), ((1,), 1.0), ((0, 1, 60, 127), 1.0), ((60, 127), 2.0), ((200,), 2.0**-75), ((0, 60, 127, 200), 2.0**-75)],
+    [
+        ((0,), 1.0),
+        ((1,), 1.0),
+        ((0, 1, 60, 127), 1.0),
+        ((60, 127), 2.0),
+        ((200,), 2.0**-75),
+        ((0, 60, 127, 200), 2.0**-75),
+    ],
 )
 def test_scales_from_the_least_to_very_large(exponents: tuple[int, ...], loud: float) -> None:
     check(cases.call(1, 3, ListOf(20, exponents=exponents), ListOf(20, exponents=exponents), loud=loud))
@@ -265,7 +273,9 @@ POOL = CALL.k_cache
 def test_what_is_not_taken(change: dict[str, Any]) -> None:
     taken = {**CALL.arguments, "head_dim_v": 512}
     assert op.takes(**taken)
-    assert op.takes(**{**taken, "attn_sink": None, "extra_k_cache": None, "extra_indices": None, "extra_topk_length": None})
+    assert op.takes(
+        **{**taken, "attn_sink": None, "extra_k_cache": None, "extra_indices": None, "extra_topk_length": None}
+    )
     assert not op.takes(**{**taken, **change})
 
 
@@ -276,5 +286,7 @@ def test_the_reference_reads_bytes_as_the_format_says() -> None:
     page[0, 576 + 448 : 1_152] = torch.tensor([0x00, 0x40] * 64, dtype=torch.uint8)
     page[0, 1_160:1_167] = torch.tensor([0, 1, 60, 127, 128, 200, 254], dtype=torch.uint8)
     key = reference.keys_of(page[:, : 2 * 584].view(1, 2, 1, 584), torch.tensor([1]))[0]
-    assert [key[64 * group].item() for group in range(8)] == [1.5 * 2.0**power for power in (-127, -126, -67, 0, 1, 73, 127)] + [2.0]
+    assert [key[64 * group].item() for group in range(8)] == [
+        1.5 * 2.0**power for power in (-127, -126, -67, 0, 1, 73, 127)
+    ] + [2.0]
     assert key.unique().numel() == 8

@@ -48,7 +48,9 @@ class Call:
         return dict(vars(self))
 
     def to(self, device: torch.device | str) -> Call:
-        return replace(self, **{name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)})
+        return replace(
+            self, **{name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)}
+        )
 
     def expected(self) -> reference.Result:
         return reference.sparse_decode(**self.arguments)
@@ -63,7 +65,9 @@ def pool_of(what: ListOf, random: torch.Generator) -> tuple[Tensor, Tensor, Tens
     nope = torch.randn(len(used), shapes.NOPE, generator=random).to(torch.float8_e4m3fn).view(torch.uint8)
     rope = torch.randn(len(used), 64, generator=random).to(torch.bfloat16).view(torch.uint8)
     raw[page, token * shapes.ROW_BYTES + torch.arange(shapes.ROW_BYTES)] = torch.cat([nope, rope], dim=1)
-    drawn = torch.tensor(what.exponents, dtype=torch.uint8)[torch.randint(len(what.exponents), (len(used), 7), generator=random)]
+    drawn = torch.tensor(what.exponents, dtype=torch.uint8)[
+        torch.randint(len(what.exponents), (len(used), 7), generator=random)
+    ]
     raw[page, what.tokens * shapes.ROW_BYTES + token * shapes.SCALE_BYTES + torch.arange(7)] = drawn
     view = raw[:, : what.tokens * shapes.TOKEN_BYTES].view(what.pages, what.tokens, 1, shapes.TOKEN_BYTES)
     return view, used, poisoned
@@ -84,9 +88,10 @@ def call(rows: int, heads: int, *lists: ListOf, seed: int = 0, sink: float | Non
     """A random call with one or two lists; `sink` is the value for every head, `loud` scales the queries and so the scores."""
     random = torch.Generator().manual_seed(seed)
     q = (torch.randn(rows, 1, heads, shapes.DIM, generator=random) * loud).to(torch.bfloat16)
-    parts = []
+    parts: list[Tensor | None] = []
     for what in lists:
         pool, used, poisoned = pool_of(what, random)
         parts += [pool, *slots_of(what, rows, used, poisoned, random)]
     sinks = None if sink is None else torch.full((heads,), sink)
-    return Call(q, *parts[:3], sinks, 512**-0.5, *parts[3:])
+    names = ("k_cache", "indices", "topk_length", "extra_k_cache", "extra_indices", "extra_topk_length")
+    return Call(q=q, attn_sink=sinks, **dict(zip(names, parts, strict=False)))

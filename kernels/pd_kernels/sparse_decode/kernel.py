@@ -1,10 +1,11 @@
 """Triton kernels of sparse decode: split-K attention over gathered keys, and the merge of its partials.
 
 Both run under `TRITON_INTERPRET=1` with `HOST=True`. That flag replaces only what the interpreter (3.8.0) gets wrong or lacks:
-it multiplies bf16 `tl.dot` operands as raw integers, truncates fp32 to bf16, and has no inline assembly.
+it multiplies bf16 `tl.dot` operands as raw integers, truncates fp32 to bf16, loses bf16's subnormals, and has no inline assembly.
 Integers are not specialised, so that the kernels that run are the ones that `gates/aot_gate.py` looked at.
 """
 
+# ruff: noqa: N803, PLR0915, PLR0917, RET505  (Triton: constants in capitals, all arguments by position, no early return)
 import triton
 import triton.language as tl
 
@@ -108,7 +109,9 @@ def split_kernel(
     mass = tl.zeros((BLOCK_H,), tl.float32)
     acc = tl.zeros((WARPS, RUN, BLOCK_H), tl.float32)
     scale2 = scale * LOG2_E
-    for tile in tl.range(first, last, disable_licm=True):  # hoisted addresses cost the registers that keep loads in flight
+    for tile in tl.range(
+        first, last, disable_licm=True
+    ):  # hoisted addresses cost the registers that keep loads in flight
         # One loop with selects: a loop for each list doubles the code and spills.
         pool, stride, bits, limit, at, end, begin = cache, page_units, shift, slots, list_at, count, tile * BLOCK_N
         if HAS_EXTRA:
@@ -163,9 +166,11 @@ def merge_kernel(
         share = tl.where(mass > 0.0, share / (1.0 + tl.exp2(tl.load(sink + head) * LOG2_E - lse2)), 0.0)
 
     dim = tl.program_id(0) * BLOCK_D + tl.arange(0, BLOCK_D)
-    at = (at_row * splits + split)[:, None] * 512 + dim[None, :]
+    at = (at_row * splits + split)[:, None] * DIM + dim[None, :]
     parts = tl.load(part + at, mask=(lses > LOWEST)[:, None], other=0.0)
-    value = tl.sum(parts * weight[:, None], axis=0) * share
-    tl.store(out + at_row * 512 + dim, _round_bf16(value, HOST))
+    value = _round_bf16(tl.sum(parts * weight[:, None], axis=0) * share, HOST)
+    if HOST:
+        value = (value.to(tl.uint32, bitcast=True) >> 16).to(tl.uint16).to(tl.bfloat16, bitcast=True)
+    tl.store(out + at_row * DIM + dim, value)
     if tl.program_id(0) == 0:
         tl.store(lse + at_row, lse2 * LN_2)

@@ -26,7 +26,7 @@ class Keys:
 
     @property
     def width(self) -> int:
-        return self.indices.shape[-1]
+        return int(self.indices.shape[-1])
 
     def takes(self, rows: int, device: torch.device) -> bool:
         pool, indices, length = self.pool, self.indices, self.length
@@ -56,11 +56,23 @@ class Keys:
     def arguments(self) -> tuple[Any, ...]:
         pool = self.pool.view(torch.uint8)
         pages, tokens = pool.shape[:2]
-        return pool, pool.stride(0) // 16, tokens.bit_length() - 1, pages * tokens, self.indices, self.indices.stride(0), self.length, self.width
+        return (
+            pool,
+            pool.stride(0) // 16,
+            tokens.bit_length() - 1,
+            pages * tokens,
+            self.indices,
+            self.indices.stride(0),
+            self.length,
+            self.width,
+        )
 
 
 def _lists(
-    k_cache: Tensor, indices: Tensor, topk_length: Tensor | None, extra: tuple[Tensor | None, Tensor | None, Tensor | None]
+    k_cache: Tensor,
+    indices: Tensor,
+    topk_length: Tensor | None,
+    extra: tuple[Tensor | None, Tensor | None, Tensor | None],
 ) -> list[Keys] | None:
     """The one or two lists; None where a length is missing or the second list is not whole."""
     if topk_length is None:
@@ -73,7 +85,7 @@ def _lists(
     return [Keys(k_cache, indices, topk_length), Keys(pool, more, length)]
 
 
-def takes(
+def takes(  # noqa: PLR0917  SGLang's own order
     q: Tensor,
     k_cache: Tensor,
     indices: Tensor,
@@ -87,7 +99,13 @@ def takes(
 ) -> bool:
     """Whether `sparse_decode` computes this call; from shapes, strides and types alone, so the answer is the same at capture and replay."""
     del softmax_scale
-    if q.ndim != 4 or q.shape[1] != 1 or q.shape[3] != shapes.DIM or q.dtype != torch.bfloat16 or head_dim_v != shapes.DIM:
+    if (
+        q.ndim != 4
+        or q.shape[1] != 1
+        or q.shape[3] != shapes.DIM
+        or q.dtype != torch.bfloat16
+        or head_dim_v != shapes.DIM
+    ):
         return False
     rows, _, heads, _ = q.shape
     lists = _lists(k_cache, indices, topk_length, (extra_k_cache, extra_indices, extra_topk_length))
@@ -101,13 +119,21 @@ def takes(
         and q.stride(2) % 8 == 0
         and rows * abs(q.stride(0)) < 2**31
         and q.data_ptr() % 16 == 0
-        and (sink is None or (sink.shape == (heads,) and sink.dtype == torch.float32 and sink.is_contiguous() and sink.device == q.device))
+        and (
+            sink is None
+            or (
+                sink.shape == (heads,)
+                and sink.dtype == torch.float32
+                and sink.is_contiguous()
+                and sink.device == q.device
+            )
+        )
         and lists is not None
         and all(keys.takes(rows, q.device) for keys in lists)
     )
 
 
-def sparse_decode(
+def sparse_decode(  # noqa: PLR0917  SGLang's own order
     q: Tensor,
     k_cache: Tensor,
     indices: Tensor,
@@ -129,7 +155,9 @@ def sparse_decode(
     del head_dim_v
     lists = _lists(k_cache, indices, topk_length, (extra_k_cache, extra_indices, extra_topk_length))
     if lists is None:
-        raise ValueError("sparse_decode: topk_length, and extra_topk_length with an extra list, are needed; ask takes() first")
+        raise ValueError(
+            "sparse_decode: topk_length, and extra_topk_length with an extra list, are needed; ask takes() first"
+        )
     scale = shapes.DIM**-0.5 if softmax_scale is None else softmax_scale
     widths = [keys.width for keys in lists]
     count = splits.choose_kv_splits(

@@ -46,7 +46,7 @@ def live_slots(pool: Tensor, indices: Tensor, length: int) -> Tensor:
     return slots[(slots >= 0) & (slots < pool.shape[0] * pool.shape[1])]
 
 
-def sparse_decode(
+def sparse_decode(  # noqa: PLR0917  the op's order
     q: Tensor,
     k_cache: Tensor,
     indices: Tensor,
