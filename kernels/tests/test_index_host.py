@@ -15,21 +15,16 @@ import pytest
 import torch
 
 from pd_kernels.index_bf16 import op
+from pd_kernels.index_bf16.build import build_host
 from pd_kernels.index_bf16.cases import Problem, keys, problem, run, stored, worst_logits, worst_store
 from pd_kernels.index_bf16.op import IndexKernels
 from pd_kernels.index_bf16.shapes import DIM, PAGE
 
 SOURCE = Path(op.__file__).parent
-GXX = ("g++", "-std=c++20", "-O2", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-pthread")
-
-
-def compiled(to: Path, *flags: str, source: Path = SOURCE, main: str = "index_host.cpp") -> Path:
-    subprocess.run([*GXX, *flags, "-o", str(to), str(source / "host" / main)], check=True)
-    return to
 
 
 def twin(folder: Path, *flags: str, source: Path = SOURCE) -> IndexKernels:
-    return IndexKernels(compiled(folder / "twin.so", "-shared", "-fPIC", *flags, source=source))
+    return IndexKernels(build_host(folder / "twin.so", *flags, source=source))
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +129,7 @@ def test_a_library_that_is_not_built_says_how_to_build_it(tmp_path: Path) -> Non
 
 
 def sanitized(folder: Path, which: str, *flags: str, late: bool = False) -> subprocess.CompletedProcess[str]:
-    program = compiled(folder / "sanitized", "-g", f"-fsanitize={which}", *flags, main="sanitized.cpp")
+    program = build_host(folder / "sanitized", "-g", f"-fsanitize={which}", *flags, main="sanitized.cpp")
     return subprocess.run(["setarch", "-R", str(program), *(["late"] if late else [])], capture_output=True, text=True, check=False)
 
 

@@ -52,6 +52,14 @@ def build(to: Path, arches: tuple[str, ...] = ARCHES, nvcc: Nvcc | None = None) 
     return half.replace(to)
 
 
+def build_host(to: Path, *flags: str, source: Path = HERE, main: str = "index_host.cpp") -> Path:
+    """Compile the CPU twin (host/) with g++: a library with the same C ABI, or the program `main`. For tests; it is slow."""
+    shared = ["-shared", "-fPIC"] if to.suffix == ".so" else []
+    warnings = ["-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"]
+    _run(["g++", "-std=c++20", "-O2", "-pthread", *warnings, *shared, *flags, "-o", str(to), str(source / "host" / main)])
+    return to
+
+
 def report(arch: str, nvcc: Nvcc, folder: Path) -> str:
     """What `ptxas -v` says about the kernels on `arch`: registers, spills, shared memory."""
     cubin = folder / f"{arch}.cubin"

@@ -13,7 +13,7 @@ constexpr int kStages = 3;
 constexpr int kChunks = kDim / 8;  // 16-byte chunks of a key
 static_assert(kHeads == 16 * kWarps && kPage % kTile == 0 && kTile % kWarps == 0);
 
-struct Shared {
+struct alignas(128) Shared {  // cp.async and ldmatrix need 16
   uint16_t keys[kStages][kTile][kDim];  // chunk c of key k stands at chunk c ^ (k % 8): ldmatrix without bank conflicts
   float partial[2][kWarps][kTile];
 };
