@@ -86,6 +86,7 @@ def machine(dry: bool) -> dict[str, Any]:
 def contenders(bench: Bench) -> Iterator[Any]:
     """The op with every target, then the baselines that can run; the others go into `missing`."""
     import torch  # noqa: PLC0415
+
     from bench import contenders as all_of_them  # noqa: PLC0415
 
     for target in all_of_them.DRY_TARGETS if bench.dry else all_of_them.TARGETS:
@@ -155,6 +156,7 @@ def time_index(bench: Bench, kernels: Any) -> None:
 def run(bench: Bench) -> None:
     """The whole walk; stops where the time is up."""
     import torch  # noqa: PLC0415
+
     from bench import checks  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as folder:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from bench import checks, contenders, gpu, problems, table, timing
 
+from bench import checks, contenders, gpu, problems, table, timing
 from pd_kernels.sparse_decode import reference, shapes
 from pd_kernels.sparse_decode.op import sparse_decode
 

@@ -48,7 +48,7 @@ def test_the_bundle_is_whole_and_has_no_secret(pair: Pair) -> None:
     done = pair.project.play("restart-pd.yml", "-vvv")
     assert done.rc != 0
     found = files(bundle(done))
-    assert COMPLETE <= set(found), sorted(COMPLETE - set(found))
+    assert set(found) >= COMPLETE, sorted(COMPLETE - set(found))
     page = found["summary.txt"]
     assert "decode0: a traceback in its journal ends with: RuntimeError: cannot log in with <secret>" in page
     assert "killed by signal 9" in page
