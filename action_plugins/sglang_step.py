@@ -40,7 +40,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         if verdict["state"] == "READY":
             if action != "start":
                 cut = f": {seen['cut']} requests were cut" if action == "drain" and seen["cut"] else ""
-                Display().display(f"  {step['text']}: after {patience.took(seconds)} ({verdict['why']}){cut}")
+                who, goal = _aim(step)
+                Display().display(f"  {who}: {goal} after {patience.took(seconds)} ({verdict['why']}){cut}")
             return answer
         return {**answer, "failed": True, "msg": _message(step, seconds, verdict, seen)}
 
@@ -149,9 +150,13 @@ def _work(evidence: Answer) -> str:
     return f" (no progress for {patience.took(quiet)})" if quiet >= CALL_SECONDS else ""
 
 
+def _aim(step: Answer) -> tuple[str, str]:
+    """Who is to reach what."""
+    return ", ".join(step["instances"]) or step["instance"], step["until"] or GOAL[step["action"]]
+
+
 def _message(step: Answer, seconds: float, verdict: Answer, seen: Answer) -> str:
-    who = ", ".join(step["instances"]) or step["instance"]
-    goal = step["until"] or GOAL[step["action"]]
+    who, goal = _aim(step)
     said = f"{who} did not reach `{goal}`: {verdict['state']} at `{verdict['rung']}` after {patience.took(seconds)}: {verdict['why']}"
     if verdict["state"] == "WAIT":
         said += " (the deadline is over)"
