@@ -8,16 +8,21 @@ import pytest
 from pd import outcome
 from pd.outcome import Failed
 
-DEAD = {"failed": True, "msg": "decode0 did not\nmore", "gated": "decode0", "verdict": {"state": "DEAD", "rung": "working"}, "stack": "s"}
+DEAD = {"failed": True, "msg": "decode0 did not\nmore", "gated": "decode0", "verdict": {"state": "DEAD", "rung": "working"}, "stack": ["s", "t"]}
 
 
 @pytest.mark.parametrize(
     ("result", "what"),
     [
-        pytest.param({"results": [{"msg": "fine"}, DEAD], "msg": "One or more"}, Failed(str(DEAD["msg"]), "decode0", "working", "s"), id="loop"),
+        pytest.param({"results": [{"msg": "fine"}, DEAD], "msg": "One or more"}, Failed(str(DEAD["msg"]), "decode0", "working", "s\nt"), id="loop"),
         pytest.param({"failed": True, "msg": "disk full"}, Failed("disk full"), id="a task"),
+        pytest.param(
+            {"msg": "m", "gated": "router0", "verdict": {"rung": "settled", "evidence": {"instance": "prefill0"}}},
+            Failed("m", "prefill0", "settled"),
+            id="the instance that did it",
+        ),
         pytest.param({"failed": True}, Failed("it failed without a message"), id="nothing said"),
-        pytest.param({"results": [{**DEAD, "verdict": None}]}, Failed("decode0 did not\nmore", "decode0", "", "s"), id="no verdict"),
+        pytest.param({"results": [{**DEAD, "verdict": None}]}, Failed("decode0 did not\nmore", "decode0", "", "s\nt"), id="no verdict"),
     ],
 )
 def test_what_failed(result: dict[str, Any], what: Failed) -> None:
@@ -26,7 +31,10 @@ def test_what_failed(result: dict[str, Any], what: Failed) -> None:
 
 @pytest.mark.parametrize(
     ("rung", "verdict"),
-    [("alive", True), ("listening", True), ("working", True), ("serving", True), ("stopped", False), ("?", False), ("", False)],
+    [
+        *((rung, True) for rung in ("alive", "listening", "working", "serving", "settled")),
+        *((rung, False) for rung in ("stopped", "drained", "started", "?", "")),
+    ],
 )
 def test_only_a_gate_speaks_of_a_generation(rung: str, verdict: bool) -> None:
     assert Failed("m", "x", rung).is_verdict is verdict
