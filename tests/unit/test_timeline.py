@@ -170,9 +170,10 @@ def test_a_router_that_nobody_knows_to_have_run_was_down_for_longer_than_is_know
 
 
 def test_earlier_runs_are_the_last_finished_ones_with_the_same_steps() -> None:
-    entries = ledger("failed", ORDERED[:5], at=-100, outcome="failed")
+    entries: list[Entry] = []
     for number in range(8):
-        entries += ledger(f"old{number}", ORDERED, at=100 * number)
+        entries += ledger(f"failed{number}", ORDERED[:5], at=100 * number, outcome="failed")
+        entries += ledger(f"old{number}", ORDERED, at=100 * number + 50)
     entries += ledger("other", ORDERED, at=900, steps=["stop router0"])
     entries += ledger("r", ORDERED, at=1100)
     told = drawn([*entries, *ledger("later", ORDERED, at=1200)], forecast=15.0)
@@ -202,8 +203,9 @@ def test_the_text_fits_a_terminal_and_its_bars_are_to_scale() -> None:
 
 
 def test_the_page_is_whole_and_says_nothing_unescaped() -> None:
-    entries = ledger("r", ORDERED, why="<script>alert(1)</script> & so on", who="ada@desk")
+    entries = ledger("r", ORDERED, why="<script>alert(1)</script> & so on", who="a\x08\ud800da@desk")
     page = timeline_svg.page(drawn(entries, forecast=40.0), entries)
+    assert "a··da@desk" in page and page.encode()
     assert "<script" not in page and "&lt;script&gt;" in page
     svg = ET.fromstring(page[page.index("<svg") : page.index("</svg>") + 6])
     text = " ".join(svg.itertext())
