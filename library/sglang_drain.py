@@ -63,10 +63,6 @@ cut:
   description: Requests that the router's end or the coming kill cuts; the count of engines that could not be measured is not in it.
   returned: always
   type: int
-over:
-  description: Whether the time was over before the engines were empty.
-  returned: always
-  type: bool
 since:
   description: When the first call of this step began, in seconds since boot; hand it to the next call.
   returned: always
@@ -96,9 +92,8 @@ def look(params: dict[str, Any]) -> dict[str, Any]:
     until = drain.begun(entries, params["run"], routers, since) + params["budget"]
     engines = drain.wait(params["names"], params["generation"], until, params["seconds"])
     verdict = drain.verdict(engines, over=lock.boottime() >= until)
-    left = drain.left(engines.values())
-    cut = max(drain.cut_by_router(entries, params["run"]), left)
-    return {"verdict": asdict(verdict), "cut": cut, "over": verdict.state == "READY" and left > 0, "since": since}
+    cut = max(drain.cut_by_router(entries, params["run"]), drain.left(engines.values()))
+    return {"verdict": asdict(verdict), "cut": cut, "since": since}
 
 
 def record(params: dict[str, Any], told: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ description:
     leaves a half-made restart that nobody knows of.
   - A stop gives the instance O(grace) seconds to finish what is in flight; then all its processes are killed. Nobody needs to be there for
     O(grace) to hold from the moment the stop was queued, but the kill is made by the first call after it.
+  - What a killed instance leaves in C(/dev/shm), and nobody else has open or mapped, is unlinked.
   - A start of an instance that already runs the active generation, and a stop of one that does not run, change nothing.
 options:
   name:

@@ -107,8 +107,11 @@ def progress(now: Effort, last: Effort | None, *, listens: bool) -> Effort:
     """What to carry to the next look: `now` when anything moved since `last`, else `last`, read on to the end of the journal.
 
     A PD scheduler spins at 100 % of a core when idle (lab-facts), so CPU and reading prove something only until the engine listens.
+    A process that ended takes its share along: the others start counting from there.
     """
-    return now if last is None or moved(now, last, listens=listens) else replace(last, cursor=now.cursor)
+    if last is None or moved(now, last, listens=listens):
+        return now
+    return replace(last, cursor=now.cursor, cpu=min(last.cpu, now.cpu), read=min(last.read, now.read))
 
 
 def moved(now: Effort, last: Effort, *, listens: bool) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from . import ledger, lock, node, observe, stopping
+from . import ledger, lock, node, observe, shm, stopping
 
 
 def observed(name: str, unit: str) -> dict[str, Any]:
@@ -63,12 +63,15 @@ def stopped(params: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
             record("stop", params, before)
         since = lock.boottime()
     unit = observe.unit(params["unit"])
+    had = frozenset() if params["grace"] else shm.used_by(observe.cgroup_pids(unit.control_group))
     halted = stopping.halt(unit, since=since, grace=params["grace"], seconds=params["seconds"], count=counter(params["name"], before))
+    told = str(halted)
     if halted.killed and params["grace"]:
         record("killed", params, before, cut=halted.cut)
+        told += f", killed with {'an unknown number of' if halted.cut is None else halted.cut} requests in flight"
     if halted.gone and stopping.begun(ledger.read(), params["run"], params["name"]):
-        record("stopped", params, before, why=str(halted))
-    return {"instance": observed(params["name"], params["unit"]), "stopped": halted.gone, "cut": halted.cut, "told": str(halted)}
+        record("stopped", params, before, why=told, shm_freed=shm.clear(had))
+    return {"instance": observed(params["name"], params["unit"]), "stopped": halted.gone, "cut": halted.cut, "told": told}
 
 
 def counter(name: str, seen: dict[str, Any]) -> Callable[[], int | None]:

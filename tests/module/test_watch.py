@@ -12,7 +12,7 @@ from pd.drain import Held
 from pd.node import Placed
 from pd.observe import Unit
 
-from tests.module.loaded import documented, redirect, run
+from tests.module.loaded import redirect, run
 from tests.unit.test_gates import BASE, GEN, UNIT
 
 MEMBERS = tuple(Placed(name, role, name, "", None, None, {}, {}, GEN) for name, role in (("decode0", "decode"), ("router0", "router")))
@@ -105,8 +105,3 @@ def test_the_time_is_what_the_router_has_left_of_it(monkeypatch: pytest.MonkeyPa
     assert (told["verdict"]["state"], told["cut"]) == ("READY", 5), "those three were among the router's five"
     (entry,) = recorded()
     assert entry["seconds"] == 2.0
-
-
-def test_both_are_documented_as_looking_only() -> None:
-    for name in ("sglang_watch", "sglang_drain"):
-        assert documented(name).documentation["attributes"]["check_mode"]["support"] == "full"

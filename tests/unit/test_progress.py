@@ -46,6 +46,13 @@ def test_what_counts_as_progress(now: Effort, last: Effort, listens: bool, expec
     assert carried == (now if expected else replace(last, cursor="c2")), "the journal is read on in either case"
 
 
+def test_a_process_that_ended_leaves_no_debt_to_the_others() -> None:
+    """One that had read all the weights is gone: what the rest reads counts from there."""
+    mark = gates.progress(after(60, cpu=1.0, read=0), LAST, listens=False)
+    assert (mark.at, mark.cpu, mark.read) == (LAST.at, 1.0, 0)
+    assert gates.moved(after(90, cpu=1.0, read=91 * (1 << 18)), mark, listens=False)
+
+
 def test_the_first_look_is_where_it_begins() -> None:
     assert gates.progress(LAST, None, listens=True) is LAST
 
