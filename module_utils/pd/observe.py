@@ -56,13 +56,16 @@ class Unit:
         return self.result != "oom-kill" and self.started_at <= self.left_active_at < self.exited_at
 
 
-def run(argv: Sequence[str], timeout: float = 8.0) -> str:
-    """Standard output of a command. Raises RuntimeError that says what was asked and what came back."""
+def run(argv: Sequence[str], timeout: float = 8.0, *, may_be_silent: bool = False) -> str:
+    """Standard output of a command. Raises RuntimeError that says what was asked and what came back.
+
+    `may_be_silent`: a failure without a word is an empty answer, as that of journalctl when there is no entry to have a cursor.
+    """
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout, check=False)
     except subprocess.TimeoutExpired as error:
         raise RuntimeError(f"`{' '.join(argv)}` gave no answer in {timeout:.0f} s") from error
-    if done.returncode:
+    if done.returncode and not (may_be_silent and not done.stdout + done.stderr):
         raise RuntimeError(f"`{' '.join(argv)}` ended with {done.returncode}: {(done.stderr or done.stdout).strip()[-500:]}")
     return done.stdout
 
@@ -158,7 +161,7 @@ def journal_after(invocation: str, cursor: str) -> tuple[tuple[str, ...], str]:
     """The lines of this start that came after a cursor (empty: all of them), and the cursor of the last."""
     after = [f"--after-cursor={cursor}"] if cursor else []
     argv = ["journalctl", "--no-pager", "--quiet", "--output=cat", "--show-cursor", *after, f"_SYSTEMD_INVOCATION_ID={invocation}"]
-    lines = run(argv).splitlines()
+    lines = run(argv, may_be_silent=True).splitlines()
     mark = "-- cursor: "
     found = [line for line in lines if line.startswith(mark)]
     return tuple(line for line in lines if not line.startswith(mark)), found[-1].removeprefix(mark) if found else cursor

@@ -224,7 +224,7 @@ def test_the_journal_is_read_on_from_a_cursor(monkeypatch: pytest.MonkeyPatch) -
     asked: list[list[str]] = []
     said = iter(["one\ntwo\n-- cursor: s=1;i=2\n", "-- cursor: s=1;i=2\n", ""])
 
-    def run(argv: list[str]) -> str:
+    def run(argv: list[str], **_: object) -> str:
         asked.append(argv)
         return next(said)
 
@@ -270,3 +270,15 @@ def test_a_stack_that_cannot_be_had_says_why(tmp_path: Path) -> None:
     assert first == "Thread 1"
     assert second.startswith("process 2: no stack: ") and second.endswith("ended with 1: no such process")
     assert third.startswith("process 3: no stack: ") and "gave no answer" in third
+
+
+@pytest.mark.parametrize(("script", "answer"), [("exit 1", ""), ("echo x; exit 0", "x\n")])
+def test_a_failure_without_a_word_may_be_an_empty_answer(script: str, answer: str) -> None:
+    """journalctl --show-cursor of an engine that has not said anything yet: exit 1, and not a word (seen on systemd 252)."""
+    assert observe.run(["sh", "-c", script], may_be_silent=True) == answer
+
+
+@pytest.mark.parametrize("script", ["exit 1", "echo why >&2; exit 1"])
+def test_any_other_failure_is_one(script: str) -> None:
+    with pytest.raises(RuntimeError, match="ended with 1"):
+        observe.run(["sh", "-c", script], may_be_silent=script != "exit 1")
