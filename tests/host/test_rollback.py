@@ -130,3 +130,17 @@ def test_rollback_brings_the_last_good_generation_back(pair: Pair) -> None:
     told = "\n".join(pruned.failures())
     assert pruned.rc != 0 and "release.json is missing" in told and "check out" in told
     assert pair.generation() == first
+
+
+def test_the_release_to_go_back_to_is_not_pruned(pair: Pair) -> None:
+    """Another release with room for one only: the one that the last good generation runs from stays, and a rollback starts from it."""
+    (old,) = {env["PD_PYTHON"] for env in pair.environs("decode0")}
+    pair.project.write_inventory({**double.VARIABLES, "runtime_keep": 1})
+    lock = pair.project.root / "requirements" / "double.lock"
+    lock.write_text(lock.read_text() + "# another release\n")
+    pair.project.play("site.yml").ok()
+    (new,) = {env["PD_PYTHON"] for env in pair.environs("decode0")}
+    assert new != old
+    pair.project.play("rollback.yml").ok()
+    assert {env["PD_PYTHON"] for env in pair.environs("decode0")} == {old}
+    assert pair.ask("repeat: hello")["choices"][0]["message"]["content"] == "hello"
