@@ -35,10 +35,10 @@ def last_words(done: Outcome) -> list[str]:
     ],
 )
 def test_a_bad_knob_is_taken_back_by_itself(pair: Pair, script: dict[str, Any], said: str) -> None:
-    """The old generation serves again, the run fails and says so; what failed is not tried again in silence."""
+    """The old generation serves again, the run fails and says so."""
     first, mark = pair.generation(), len(ledger(pair.machine))
     bad_knob(pair, **script)
-    done = pair.project.play("site.yml", pd_rollback_on_failure=True, pd_start_deadline=10)
+    done = pair.project.play("restart-pd.yml", pd_rollback_on_failure=True, pd_start_deadline=10)
     told = last_words(done)
     assert done.rc != 0
     assert told[0].startswith("decode0 did not reach `working`") and said in told[0]
@@ -50,22 +50,21 @@ def test_a_bad_knob_is_taken_back_by_itself(pair: Pair, script: dict[str, Any], 
     assert pair.ask("repeat: hello")["choices"][0]["message"]["content"] == "hello"
     events = [(e["event"], e.get("outcome")) for e in ledger(pair.machine)[mark:] if e["event"] in ("begin", "bad", "good", "end")]
     assert events == [("begin", None), ("bad", None), ("begin", None), ("good", None), ("end", "failed")]
-    before, entries = pair.pids(), len(ledger(pair.machine))
-    for options in ((), ("--check",)):
-        refused = pair.project.play("site.yml", *options)
-        assert refused.rc != 0 and "-e pd_retry=true" in last_words(refused)[-1]
-        assert told[0] in "\n".join(last_words(refused)) and str(evidence) in refused.stdout
-    assert pair.pids() == before and len(ledger(pair.machine)) == entries
 
 
-def test_a_retry_is_made_when_it_is_asked_for(pair: Pair) -> None:
-    """The cause was not in the files after all: with pd_retry the same generation is tried again, gets good, and is no longer refused."""
+def test_what_failed_is_tried_again_only_when_it_is_asked_for(pair: Pair) -> None:
+    """Refused before anything is stopped, also by --check and under another nonce; with pd_retry it is tried, gets good, and is free."""
     bad_knob(pair, die_at={"phase": "load"})
-    assert pair.project.play("restart-pd.yml", pd_rollback_on_failure=True).rc != 0
-    double.script(pair.machine, "decode0", die_at=None)
-    refused = pair.project.play("restart-pd.yml")
-    assert refused.rc != 0 and "the same files and release failed as" in "\n".join(last_words(refused)), "another nonce is no other content"
-    pair.project.play("restart-pd.yml", pd_retry=True).ok()
+    failed = pair.project.play("restart-pd.yml", pd_rollback_on_failure=True)
+    before, entries = pair.pids(), len(ledger(pair.machine))
+    for playbook, *options in (("site.yml", "--check"), ("site.yml",), ("restart-pd.yml",)):
+        refused = pair.project.play(playbook, *options)
+        told = "\n".join(last_words(refused))
+        assert refused.rc != 0 and "the same files and release failed as" in told and "-e pd_retry=true" in told
+        assert last_words(failed)[0] in told and last_words(failed)[-1] in told, "why, and where the evidence is"
+    assert pair.pids() == before and len(ledger(pair.machine)) == entries
+    double.script(pair.machine, "decode0", die_at=None)  # it was not the knob after all
+    pair.project.play("site.yml", pd_retry=True).ok()
     pair.project.play("restart-pd.yml").ok()
 
 
@@ -74,7 +73,7 @@ def test_a_rollback_that_fails_too_is_told_truthfully(pair: Pair) -> None:
     first = pair.generation()
     pair.project.knob("decode.yml", "engine_env", KNOB, "256")
     double.script(pair.machine, "decode0", die_at={"phase": "load"})
-    done = pair.project.play("site.yml", pd_rollback_on_failure=True)
+    done = pair.project.play("restart-pd.yml", pd_rollback_on_failure=True)
     told = "\n".join(last_words(done))
     assert done.rc != 0
     assert f"The rollback to {first} failed too: decode0 did not reach `working`" in told
@@ -86,21 +85,21 @@ def test_a_rollback_that_fails_too_is_told_truthfully(pair: Pair) -> None:
     assert [e["event"] for e in ledger(pair.machine)[-2:]] == ["bad", "end"]
     double.script(pair.machine, "decode0")
     pair.project.knob("decode.yml", "engine_env", KNOB, "512")
-    pair.project.play("site.yml").ok()
-    assert pair.generation() == first, "what was good before may be tried again: the machine was at fault"
+    pair.project.play("restart-pd.yml").ok()
+    assert pair.changed_lines(first, pair.generation()) == [], "what was good before may be tried again: the machine was at fault"
 
 
 def test_a_generation_changed_by_hand_is_refused(pair: Pair) -> None:
     """Current or to be gone back to: refused with the file that differs and what to do, nothing stopped; and what it says works."""
     first = pair.generation()
     pair.project.knob("decode.yml", "engine_env", KNOB, "256")
-    pair.project.play("site.yml").ok()
+    pair.project.play("restart-pd.yml", pd_restart=False).ok()
     before = pair.pids()
     pair.machine.exec(f"sed -i s/=512/=511/ /etc/sglang-pd/generations/{first}/decode0/env")
-    for playbook in ("rollback.yml", "site.yml"):
-        if playbook == "site.yml":
-            pair.project.knob("decode.yml", "engine_env", KNOB, "512")
-        refused = pair.project.play(playbook)
+    refusals = [pair.project.play("rollback.yml")]
+    pair.project.knob("decode.yml", "engine_env", KNOB, "512")
+    refusals.append(pair.project.play("restart-pd.yml", pd_restart=False))
+    for refused in refusals:
         assert refused.rc != 0 and f"decode0/env of generation {first} is not what was written there" in "\n".join(refused.failures())
     current = pair.generation()
     pair.machine.exec(f"echo >> /etc/sglang-pd/generations/{current}/prefill0/config.yaml")
@@ -108,7 +107,7 @@ def test_a_generation_changed_by_hand_is_refused(pair: Pair) -> None:
     assert refused.rc != 0 and f"prefill0/config.yaml of generation {current}" in "\n".join(refused.failures())
     assert pair.pids() == before
     pair.machine.exec(f"rm /etc/sglang-pd/generations/{current}/manifest.json /etc/sglang-pd/generations/{first}/manifest.json")
-    pair.project.play("site.yml").ok()
+    pair.project.play("restart-pd.yml").ok()
     assert {env.get(KNOB) for env in pair.environs("decode0")} == {"512"}
 
 
@@ -131,3 +130,17 @@ def test_rollback_brings_the_last_good_generation_back(pair: Pair) -> None:
     told = "\n".join(pruned.failures())
     assert pruned.rc != 0 and "release.json is missing" in told and "check out" in told
     assert pair.generation() == first
+
+
+def test_the_release_to_go_back_to_is_not_pruned(pair: Pair) -> None:
+    """Another release with room for one only: the one that the last good generation runs from stays, and a rollback starts from it."""
+    (old,) = {env["PD_PYTHON"] for env in pair.environs("decode0")}
+    pair.project.write_inventory({**double.VARIABLES, "runtime_keep": 1})
+    lock = pair.project.root / "requirements" / "double.lock"
+    lock.write_text(lock.read_text() + "# another release\n")
+    pair.project.play("site.yml").ok()
+    (new,) = {env["PD_PYTHON"] for env in pair.environs("decode0")}
+    assert new != old
+    pair.project.play("rollback.yml").ok()
+    assert {env["PD_PYTHON"] for env in pair.environs("decode0")} == {old}
+    assert pair.ask("repeat: hello")["choices"][0]["message"]["content"] == "hello"

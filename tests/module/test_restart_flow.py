@@ -220,3 +220,14 @@ def test_what_is_refused_before_the_plan_is_no_transaction(tmp_path: Path) -> No
     assert done.rc != 0
     assert done.acts() == []
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_machine_that_cannot_be_read_still_leaves_what_is_known_here(tmp_path: Path) -> None:
+    done = play(tmp_path, {"sglang_step new gate decode0": DEAD, "evidence": {"failed": True, "msg": "no ops venv"}})
+    assert done.rc != 0
+    assert "Not rolled back: the machine could not be read." in done.last_words()
+    folder = next((tmp_path / "runs").iterdir()) / "evidence"
+    assert done.last_words().endswith(str(folder))
+    assert "- everything on the machine: no ops venv" in (folder / "summary.txt").read_text()
+    plan = (folder / "plan.txt").read_text()
+    assert "done      start decode0" in plan and "FAILED    gate decode0 until working" in plan and "not made  start router0" in plan
