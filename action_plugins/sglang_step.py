@@ -14,6 +14,8 @@ from pd import patience
 CALL_SECONDS = 8.0
 """How long one call may look: below the 10 s of the design, ssh's own round trip included."""
 STACK_LINES = 12
+GOAL = {"stop": "stopped", "drain": "drained", "start": "started", "watch": "settled"}
+"""What a step is waited for, a gate's being its rung."""
 Answer = dict[str, Any]
 
 
@@ -38,10 +40,10 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         if verdict["state"] == "READY":
             if action != "start":
                 cut = f": {seen['cut']} requests were cut" if action == "drain" and seen["cut"] else ""
-                Display().display(f"  {step['text']}: after {patience.took(seconds)} ({verdict['why']}){cut}")
+                who, goal = _aim(step)
+                Display().display(f"  {who}: {goal} after {patience.took(seconds)} ({verdict['why']}){cut}")
             return answer
-        target = step["until"] or verdict["rung"] if action == "gate" else {"stop": "stopped", "watch": "settled"}.get(action, action)
-        return {**answer, "failed": True, "msg": _message(name, target, seconds, verdict, seen)}
+        return {**answer, "failed": True, "msg": _message(step, seconds, verdict, seen)}
 
     def _start(self, step: Answer) -> tuple[Answer, float]:
         # asked again after a lost connection, it looks first: what is queued or runs already is left alone
@@ -147,8 +149,14 @@ def _work(evidence: Answer) -> str:
     return f" (no progress for {patience.took(quiet)})" if quiet >= CALL_SECONDS else ""
 
 
-def _message(name: str, target: str, seconds: float, verdict: Answer, seen: Answer) -> str:
-    said = f"{name} did not reach `{target}`: {verdict['state']} at `{verdict['rung']}` after {patience.took(seconds)}: {verdict['why']}"
+def _aim(step: Answer) -> tuple[str, str]:
+    """Who is to reach what."""
+    return ", ".join(step["instances"]) or step["instance"], step["until"] or GOAL[step["action"]]
+
+
+def _message(step: Answer, seconds: float, verdict: Answer, seen: Answer) -> str:
+    who, goal = _aim(step)
+    said = f"{who} did not reach `{goal}`: {verdict['state']} at `{verdict['rung']}` after {patience.took(seconds)}: {verdict['why']}"
     if verdict["state"] == "WAIT":
         said += " (the deadline is over)"
     for title, lines in (("its stack", (seen.get("stack") or [])[:STACK_LINES]), ("last lines of its journal", seen.get("journal") or [])):

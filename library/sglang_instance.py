@@ -12,6 +12,7 @@ description:
     leaves a half-made restart that nobody knows of.
   - A stop gives the instance O(grace) seconds to finish what is in flight; then all its processes are killed. Nobody needs to be there for
     O(grace) to hold from the moment the stop was queued, but the kill is made by the first call after it.
+  - What a killed instance leaves in C(/dev/shm), and nobody else has open or mapped, is unlinked.
   - A start of an instance that already runs the active generation, and a stop of one that does not run, change nothing.
 options:
   name:
@@ -81,7 +82,7 @@ from dataclasses import asdict  # noqa: E402
 from typing import Any  # noqa: E402
 
 from ansible.module_utils.basic import AnsibleModule  # noqa: E402
-from ansible.module_utils.pd import ledger, lock, node, observe, ops, stopping  # noqa: E402
+from ansible.module_utils.pd import ledger, lock, node, observe, ops, shm, stopping  # noqa: E402
 
 SPEC: dict[str, Any] = {
     "name": {"type": "str", "required": True},
@@ -147,13 +148,14 @@ def stopped(params: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
             record("stop", params, before)
         since = lock.boottime()
     unit = observe.unit(params["unit"])
+    had = frozenset() if params["grace"] else shm.used_by(observe.cgroup_pids(unit.control_group))
     halted = stopping.halt(unit, since=since, grace=params["grace"], seconds=params["seconds"], count=counter(params["name"], before))
     told = str(halted)
     if halted.killed and params["grace"]:
         record("killed", params, before, cut=halted.cut)
         told += f", killed with {'an unknown number of' if halted.cut is None else halted.cut} requests in flight"
     if halted.gone and stopping.begun(ledger.read(), params["run"], params["name"]):
-        record("stopped", params, before, why=told)
+        record("stopped", params, before, why=told, shm_freed=shm.clear(had))
     return {"instance": observed(params["name"], params["unit"]), "stopped": halted.gone, "cut": halted.cut, "told": told}
 
 

@@ -51,7 +51,9 @@ def test_requests_in_flight_finish_and_idle_engines_are_gone_at_once(
     stops = {e["instance"]: e["boot"] for e in entries if e["event"] == "stop"}
     took = {e["instance"]: round(e["boot"] - stops[e["instance"]], 2) for e in entries if e["event"] == "stopped"}
     assert took["prefill0"] < 3 and took["decode0"] < 3, took
+    freed = {e["instance"]: e.get("shm_freed") for e in entries if e["event"] == "stopped"}
     left = {name: file for name, file in shared_memory(real).items() if not file[2]}
-    record_property("measured", {"stops": took, "drained": drained["seconds"], "before": before, "left": left})
-    assert sum(file[1] for file in left.values()) < 1 << 20, left
+    record_property("measured", {"stops": took, "drained": drained["seconds"], "before": before, "left": left, "freed": freed})
+    assert freed["prefill0"] and freed["decode0"], "each engine's load report, at least"
+    assert not {name for name in left if name in before}, left
     assert "requests in flight" in done.stdout

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pd import generation, ledger, lock, node, observe, stopping
+from pd import generation, ledger, lock, node, observe, shm, stopping
 
 from tests.module.loaded import documented, redirect, run
 
@@ -110,6 +110,22 @@ def test_what_is_idle_is_killed_right_after_its_stop_is_queued(systemd: Systemd)
     assert (told["changed"], told["stopped"], told["cut"]) == (True, True, None)
     assert systemd.asked == [STOP, KILL]
     assert events() == ["stop", "stopped"]
+
+
+def test_what_a_killed_engine_had_in_shared_memory_is_cleared_when_it_is_gone(systemd: Systemd, monkeypatch: pytest.MonkeyPatch) -> None:
+    segment = shm.SHM / "sglang_loads_x"
+    cleared: list[tuple[str, frozenset[Path]]] = []
+
+    def clear(had: frozenset[Path]) -> int:
+        cleared.append((systemd.active, had))
+        return 16384
+
+    monkeypatch.setattr(shm, "used_by", lambda pids: frozenset({segment}) if list(pids) == [7] else frozenset())
+    monkeypatch.setattr(shm, "clear", clear)
+    systemd.active = "active"
+    instance("stopped", grace=0.0)
+    assert cleared == [("failed", frozenset({segment}))]
+    assert ledger.read()[-1]["shm_freed"] == 16384
 
 
 def test_a_stop_is_queued_once_and_gone_on_with_by_the_next_call(systemd: Systemd) -> None:

@@ -203,8 +203,6 @@ BAD: list[tuple[dict[str, dict[str, Any]], str, str, str]] = [
         "SGLANG_TIMEOUT_KEEP_ALIVE: 75",
     ),
     ({"router0": {"router_args": {}}}, "router_args.health-check-timeout-secs", "5 s", "health-check-timeout-secs: 25"),
-    ({"router0": {"pd_drain_timeout": 180}}, "router_args.shutdown-grace-period-secs", "180 s, not above", "shutdown-grace-period-secs: 210"),
-    ({"router0": {"pd_drain_timeout": 170, "pd_stop_timeout": 170}}, "pd_stop_timeout", "170 s, not above", "pd_stop_timeout: 260"),
     (
         {"router0": router(health_check_timeout_secs=20)},
         "router_args.health-check-timeout-secs",
