@@ -10,12 +10,11 @@ from typing import Any
 from . import bundle, ledger, loads, node, secrecy
 from .bundle import Failure
 from .evidence import FAILURES, Read, Subject, gather, generations, of_instance, of_machine, secrets_of, subjects
-from .generation import redacted
 
 FILE_CHARACTERS = 400_000
-WITHOUT_SECRETS = ("unit.json", "disk.json")
-"""What is shown even where the secrets to hide could not be known: systemd's properties and numbers."""
-SHORT = (*WITHOUT_SECRETS, "rungs.json", "loads.json", "circuits.json", "readiness.json")
+WITHOUT_SECRETS = ("unit.json", "disk.json", "generations.txt")
+"""What is shown even where the secrets to hide could not be known: systemd's properties, numbers, manifests (they have none)."""
+SHORT = ("unit.json", "disk.json", "rungs.json", "loads.json", "circuits.json", "readiness.json")
 """What stands in observations.json too, each with the time it was read."""
 
 
@@ -40,26 +39,33 @@ def collect(failure: Failure, stack: str) -> Collected:
         hidden = secrets_of({*whole.values(), *(subject.member.generation for subject in seen)})
     except FAILURES as error:
         unread.append(f"all that may hold a secret (journals, answers, command lines) was left out: what to hide could not be known: {error}")
-    work = {**of_machine(entries, failure.run)}
+    work = {**of_machine(entries, failure.run), "generations.txt": lambda: compared(whole)}
     for subject in seen:
         work |= of_instance(subject)
     reads = gather({name: read for name, read in work.items() if hidden is not None or name.endswith(WITHOUT_SECRETS)})
     unread += [f"{name}: {read.error}" for name, read in reads.items() if read.error]
+    known = hidden or frozenset[str]()
     found = _causes(failure, seen, reads)
-    files = {name: _text(read.told) for name, read in reads.items() if not read.error}
-    files |= {"observations.json": _text([{"what": name, **asdict(read)} for name, read in reads.items() if name.endswith(SHORT)])}
-    files |= {"generations.txt": compared(whole), "plan.txt": f"{failure.plan}\n\nwhat failed:\n{failure.message}\n"}
-    files |= {"stack.txt": stack} if stack else {}
+    files = {name: _text(read.told, known) for name, read in reads.items() if not read.error}
+    files["observations.json"] = _text([{"what": name, **asdict(read)} for name, read in reads.items() if name.endswith(SHORT)], known)
+    files |= {"plan.txt": f"{failure.plan}\n\nwhat failed:\n{failure.message}\n"} | ({"stack.txt": stack} if stack else {})
     told = [*bundle.history(entries, failure.run), *_told(seen, reads)]
     files["summary.txt"] = bundle.summary(failure, told, found, unread, [*files, "summary.txt"])
-    safe = {name: secrecy.hide(bundle.bounded(text, FILE_CHARACTERS), hidden or ()) for name, text in files.items()}
-    return Collected(safe, [secrecy.hide(line, hidden or ()) for line in found], routers(seen, reads))
+    # data was hidden as data, which keeps it well-formed; the last pass knows every form of a secret and no grammar
+    safe = {name: bundle.bounded(_last_pass(name, text, known), FILE_CHARACTERS) for name, text in files.items()}
+    return Collected(safe, [secrecy.hide(line, known) for line in found], routers(seen, reads))
 
 
-def _text(told: Any) -> str:
+def _last_pass(name: str, text: str, known: frozenset[str]) -> str:
+    return secrecy.hide_known(text, known) if name.endswith((".json", ".jsonl")) else secrecy.hide(text, known)
+
+
+def _text(told: Any, known: frozenset[str]) -> str:
     if isinstance(told, str):
         return told
-    shown = redacted({"": told})[""]
+    shown = secrecy.hidden(told, known)
+    if isinstance(told, tuple):  # lines of their own
+        return "\n".join(json.dumps(one, sort_keys=True, ensure_ascii=False) for one in shown) + "\n"
     return json.dumps(shown, indent=1, ensure_ascii=False, default=str)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import queue
 import threading
@@ -76,7 +75,7 @@ def gather(work: Work, seconds: float = SECONDS) -> dict[str, Read]:
         except queue.Empty:
             break
         found[name] = answer
-    return {name: found.get(name) or Read(now(), error=f"no answer in {seconds:.0f} s") for name in work}
+    return {name: found.get(name) or Read(now(), error=f"no answer in {seconds:g} s") for name in work}
 
 
 def subjects(generation: str, entries: Sequence[Entry], run: str) -> list[Subject]:
@@ -109,7 +108,7 @@ def of_machine(entries: Sequence[Entry], run: str) -> Work:
         "kernel.txt": lambda: kernel(next((e["ts"] for e in entries if e.get("run") == run), None)),
         "disk.json": free_mib,
         "sockets.txt": lambda: observe.run(["ss", "-ltnp"], timeout=HTTP_SECONDS),
-        "ledger.jsonl": lambda: "\n".join(json.dumps(e, sort_keys=True, ensure_ascii=False) for e in entries[-LEDGER_ENTRIES:]),
+        "ledger.jsonl": lambda: tuple(entries[-LEDGER_ENTRIES:]),
     }
 
 

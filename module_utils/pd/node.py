@@ -107,8 +107,15 @@ def api_key(generation: str, name: str, root: Path = Path(GENERATIONS)) -> str |
 
 
 def true_config(generation: str, name: str, root: Path = Path(GENERATIONS)) -> dict[str, Any]:
-    """The flags out of the instance's own config file, secrets included: never report them. Needs the ops venv."""
+    """The flags out of the instance's own config file, secrets included: never report them. Needs the ops venv.
+
+    Raises NoGenerationError when the file does not read.
+    """
     import yaml  # noqa: PLC0415  not on a bare host
 
-    found: dict[str, Any] = yaml.safe_load((root / generation / name / "config.yaml").read_text(encoding="utf-8"))
+    path = root / generation / name / "config.yaml"
+    try:
+        found: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise NoGenerationError(f"{path} is damaged: it was changed by hand ({str(error).splitlines()[0]})") from error
     return found

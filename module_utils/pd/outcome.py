@@ -8,6 +8,9 @@ from typing import Any
 
 from .gates import RUNGS
 
+SPEAKS = (*RUNGS, "settled")
+"""Rungs at which a verdict says something of the generation: those of the gates, and the watch after READY."""
+
 
 @dataclass(frozen=True)
 class Failed:
@@ -21,7 +24,7 @@ class Failed:
     @property
     def is_verdict(self) -> bool:
         """Whether it says something of the generation. A stop that does not end, a lost connection, a lost lock do not."""
-        return self.rung in RUNGS
+        return self.rung in SPEAKS
 
     @property
     def first(self) -> str:
@@ -32,8 +35,10 @@ class Failed:
 def failed(result: Mapping[str, Any]) -> Failed:
     """Out of Ansible's result of the failed task; of a loop, the first item that failed."""
     one = next((r for r in result.get("results") or () if r.get("failed")), result)
-    rung = (one.get("verdict") or {}).get("rung") or ""
-    return Failed(str(one.get("msg") or "it failed without a message"), str(one.get("gated") or ""), str(rung), str(one.get("stack") or ""))
+    verdict = one.get("verdict") or {}
+    instance = (verdict.get("evidence") or {}).get("instance") or one.get("gated") or ""
+    message = str(one.get("msg") or "it failed without a message")
+    return Failed(message, str(instance), str(verdict.get("rung") or ""), "\n".join(one.get("stack") or ()))
 
 
 def why_not_back(what: Failed, generation: str, *, wanted: bool, holder: str | None, good: str | None, obstacle: str) -> str:

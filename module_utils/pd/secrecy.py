@@ -15,8 +15,8 @@ SHORT = 4
 """A secret shorter than this is hidden where it stands as a word: hidden everywhere, `id` would make any text unreadable."""
 NAMED = re.compile(
     r"""(\b[\w-]*(?:api[-_]?keys?|secret|passw(?:or)?d|credentials?|[-_]token)\b["']?\s*[:=]\s*["']?)"""
-    r"""(?:(?<=")[^"]*|(?<=')[^']*|[^\s"',;)}\]]+)"""
-    r"""|(\bBearer\s+)[^\s"']+|(\s--[\w-]*(?:api-keys?|secret|passw(?:or)?d|token)\s+)\S+""",
+    r"""(?:(?<=")[^"\n]*|(?<=')[^'\n]*|[^\s"',;)}\]]+)"""
+    r"""|(\bBearer\s+)[^\s"']+|(\s--[\w-]*(?:api-keys?|secret|passw(?:or)?d|token)\s+)[^\s"']+""",
     re.IGNORECASE,
 )
 """A value that stands beside a name that says what it is, whoever's it is."""
@@ -33,12 +33,27 @@ def values(told: Any, secret: bool = False) -> frozenset[str]:
 
 def hide(text: str, secrets: Iterable[str]) -> str:
     """The text with every secret replaced, and what stands beside a name that says it is one (`NAMED`)."""
+    return NAMED.sub(lambda found: next(filter(None, found.groups())) + HIDDEN, hide_known(text, secrets))
+
+
+def hide_known(text: str, secrets: Iterable[str]) -> str:
+    """The text with every secret replaced, in whatever form it is written."""
     known = {form for secret in secrets for form in _forms(secret)}
-    if known:
-        # the longest first: where one begins with another, the rest of it must not be left over
-        words = (re.escape(form) if len(form) >= SHORT else rf"(?<!\w){re.escape(form)}(?!\w)" for form in sorted(known, key=len, reverse=True))
-        text = re.sub("|".join(words), HIDDEN, text)
-    return NAMED.sub(lambda found: next(filter(None, found.groups())) + HIDDEN, text)
+    if not known:
+        return text
+    # the longest first: where one begins with another, the rest of it must not be left over
+    words = (re.escape(form) if len(form) >= SHORT else rf"(?<!\w){re.escape(form)}(?!\w)" for form in sorted(known, key=len, reverse=True))
+    return re.sub("|".join(words), HIDDEN, text)
+
+
+def hidden(told: Any, secrets: Iterable[str]) -> Any:
+    """Data with the values of secret keys replaced at any depth, and every text in it through `hide`."""
+    known = tuple(secrets)
+    if isinstance(told, Mapping):
+        return {str(key): HIDDEN if SECRET.search(str(key)) and value else hidden(value, known) for key, value in told.items()}
+    if isinstance(told, list | tuple):
+        return [hidden(value, known) for value in told]
+    return hide(told, known) if isinstance(told, str) else told
 
 
 def _forms(secret: str) -> set[str]:

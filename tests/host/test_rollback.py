@@ -8,23 +8,17 @@ from typing import Any
 
 import pytest
 
+from tests.support import double
 from tests.support.pairs import Pair
 from tests.support.project import Outcome, ledger
 
 pytestmark = pytest.mark.host
 KNOB = "SGLANG_SM120_MMA_TARGET_CTAS"
-SECRET = "s3cr3t-of-the-lab"
 
 
 def bad_knob(pair: Pair, **script: Any) -> None:
     """A knob of decode that makes its engine fail: the double reads its script out of its environment."""
     pair.project.knob("decode.yml", "engine_env", "PD_DOUBLE", f"'{json.dumps(script)}'")
-
-
-def no_knob(pair: Pair) -> None:
-    """The line taken back."""
-    path = pair.project.root / "group_vars" / "decode.yml"
-    path.write_text("".join(line for line in path.read_text().splitlines(keepends=True) if "PD_DOUBLE" not in line))
 
 
 def last_words(done: Outcome) -> list[str]:
@@ -68,7 +62,7 @@ def test_a_retry_is_made_when_it_is_asked_for(pair: Pair) -> None:
     """The cause was not in the files after all: with pd_retry the same generation is tried again, gets good, and is no longer refused."""
     bad_knob(pair, die_at={"phase": "load"})
     assert pair.project.play("restart-pd.yml", pd_rollback_on_failure=True).rc != 0
-    pair.machine.exec("printf '{\"drain_poll_s\": 0.2, \"die_at\": null}' > /run/pd-double/decode0.json")
+    double.script(pair.machine, "decode0", die_at=None)
     refused = pair.project.play("restart-pd.yml")
     assert refused.rc != 0 and "the same files and release failed as" in "\n".join(last_words(refused)), "another nonce is no other content"
     pair.project.play("restart-pd.yml", pd_retry=True).ok()
@@ -79,7 +73,7 @@ def test_a_rollback_that_fails_too_is_told_truthfully(pair: Pair) -> None:
     """The machine is at fault, not the knob: both generations fail, nothing serves, and the run says so."""
     first = pair.generation()
     pair.project.knob("decode.yml", "engine_env", KNOB, "256")
-    pair.machine.exec("printf '{\"drain_poll_s\": 0.2, \"die_at\": {\"phase\": \"load\"}}' > /run/pd-double/decode0.json")
+    double.script(pair.machine, "decode0", die_at={"phase": "load"})
     done = pair.project.play("site.yml", pd_rollback_on_failure=True)
     told = "\n".join(last_words(done))
     assert done.rc != 0
@@ -90,7 +84,7 @@ def test_a_rollback_that_fails_too_is_told_truthfully(pair: Pair) -> None:
     assert (evidence / "summary.txt").is_file() and (evidence / "rollback" / "summary.txt").is_file()
     assert pair.pids()["router0"] == "0" and pair.generation() == first
     assert [e["event"] for e in ledger(pair.machine)[-2:]] == ["bad", "end"]
-    pair.machine.exec("printf '{\"drain_poll_s\": 0.2}' > /run/pd-double/decode0.json")
+    double.script(pair.machine, "decode0")
     pair.project.knob("decode.yml", "engine_env", KNOB, "512")
     pair.project.play("site.yml").ok()
     assert pair.generation() == first, "what was good before may be tried again: the machine was at fault"

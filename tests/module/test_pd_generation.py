@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pd import generation, ledger, node, startable, store
 from pd.generation import Wanted
+from pd.members import RELEASES
 
 from tests.module.loaded import redirect, run
 from tests.unit.test_generation import WANTED
@@ -83,7 +84,69 @@ def test_half_a_generation_is_never_made_current() -> None:
     assert "0f3c5a9be210 is not a whole generation" in told["msg"]
 
 
-@pytest.mark.parametrize("state", ["written", "current", "good"])
+def built(etc: Path, monkeypatch: pytest.MonkeyPatch, *releases: str) -> None:
+    """Releases that are on the machine whole."""
+    redirect(monkeypatch, startable, Path(RELEASES), etc / "releases")
+    for release in releases:
+        (etc / "releases" / release).mkdir(parents=True)
+        (etc / "releases" / release / "release.json").write_text("{}")
+
+
+def good(wanted: Wanted) -> str:
+    """A generation that was brought up."""
+    made, _ = written(wanted)
+    run("pd_generation", state="current", id=made)
+    run("pd_generation", state="good", id=made, rungs={})
+    return made
+
+
+def test_what_failed_is_marked_with_its_content_and_told_until_it_is_good(etc: Path) -> None:
+    made, _ = written()
+    told = run("pd_generation", state="bad", id=made, why="it died", evidence="/desk/runs/1/evidence", run=None)
+    assert (told["changed"], told["good"]) == (True, False)
+    content = generation.content_id(WANTED)
+    (mark,) = ledger.read()
+    assert (mark["event"], mark["content"], mark["why"], mark["evidence"], mark["ts"]) == (
+        *("bad", content, "it died", "/desk/runs/1/evidence", told["at"]),
+    )
+    again, _ = written(Wanted(WANTED.members, WANTED.release, "nonce002"))
+    assert run("pd_generation", state="observed")["bad"][content]["generation"] == made
+    run("pd_generation", state="good", id=again, rungs={})
+    assert run("pd_generation", state="observed")["bad"] == {}
+    assert etc.exists()
+
+
+def test_previous_is_found_with_its_release_or_refused(etc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built(etc, monkeypatch, "release0001")
+    assert "no other generation was ever marked good" in run("pd_generation", state="observed", id="previous")["msg"]
+    first, _ = good(WANTED), good(Wanted(WANTED.members[:1], "release0002", "n"))
+    told = run("pd_generation", state="observed", id="previous")
+    assert (told["id"], told["content"], told["good"]) == (first, generation.content_id(WANTED), True)
+    (etc / "releases" / "release0001" / "release.json").unlink()
+    told = run("pd_generation", state="observed", id="previous")
+    assert told["failed"] and "release0001/release.json is missing: it was pruned by hand" in told["msg"]
+    assert run("pd_generation", state="kept")["releases"] == ["release0002", "release0001"]
+
+
+def test_a_file_changed_by_hand_stops_everything_but_the_way_out(etc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built(etc, monkeypatch, "release0001")
+    other = Wanted(WANTED.members[:1], "release0001", "n")
+    first, second = good(other), good(WANTED)
+    (etc / "generations" / second / "decode0" / "env").write_text("A=1\n")
+    asked: list[dict[str, Any]] = [{"state": "observed"}, {"state": "current", "id": second}, {"state": "observed", "id": second}]
+    for args in asked:
+        told = run("pd_generation", **args)
+        assert told["failed"] and f"decode0/env of generation {second} is not what was written there" in told["msg"]
+    assert "decode0/env" in written()[1]["msg"], "it is there already, so it would be switched to"
+    assert "decode0/env" in written(check=True)[1]["msg"]
+    assert run("pd_generation", state="observed", id=first)["id"] == first
+    (etc / "generations" / second / "manifest.json").unlink()
+    told = run("pd_generation", state="observed")
+    assert (told["current"], told["nonce"], told["instances"]) == (second, None, {}), "put out of use: a fresh nonce is taken"
+    assert written()[1]["changed"] is True
+
+
+@pytest.mark.parametrize("state", ["written", "current", "good", "bad"])
 def test_an_id_must_be_given(state: str) -> None:
     assert "id" in run("pd_generation", state=state)["msg"]
 

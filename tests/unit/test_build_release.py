@@ -134,3 +134,11 @@ def test_prune_keeps_the_newest_and_the_named(site: Site) -> None:
     (site.root / "half").mkdir()
     script()["main"](["prune", f"--root={site.root}", "--newest=1", "--keep=named"])
     assert sorted(path.name for path in site.root.iterdir() if path.is_dir()) == ["named", "new"]
+
+
+def test_a_build_prunes_nothing_that_a_rollback_needs(site: Site) -> None:
+    for age, name in enumerate(("good", "old")):
+        site.build("--newest=9", name=name)
+        os.utime(site.root / name / "release.json", (age, age))
+    site.build("--newest=1", "--keep=good", name="new")
+    assert sorted(path.name for path in site.root.iterdir() if path.is_dir()) == ["good", "new"]

@@ -79,6 +79,15 @@ def test_what_does_not_change_the_id() -> None:
     assert generation.generation_id(with_decode(config=dict(reversed(list(DECODE.config.items()))))) == ID
 
 
+def test_the_content_is_all_but_the_nonce() -> None:
+    """What restart-pd.yml brings up anew has failed, or was proven, before."""
+    content = generation.content_id(WANTED)
+    assert generation.content_id(replace(WANTED, nonce="nonce002")) == content != ID
+    assert generation.content_id(replace(WANTED, release="release0002")) != content
+    assert generation.content_id(with_decode(config={**DECODE.config, "api-key": "another"})) != content
+    assert generation.manifest(WANTED, ID, {})["content"] == content
+
+
 NAMES = st.from_regex(r"SGLANG_[A-Z]{1,4}", fullmatch=True)
 VALUES = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=8).filter(lambda value: value != "None")
 FLAGS = st.from_regex(r"[a-z]{1,4}(-[a-z]{1,4})?", fullmatch=True)

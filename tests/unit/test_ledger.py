@@ -161,3 +161,68 @@ GOOD_A, GOOD_B = {"event": "good", "generation": "a"}, {"event": "good", "genera
 )
 def test_where_a_rollback_goes(entries: list[dict[str, Any]], current: str | None, back: str | None) -> None:
     assert ledger.previous_good(entries, current) == back
+
+
+def good(generation: str, content: str) -> dict[str, Any]:
+    return {"event": "good", "generation": generation, "content": content}
+
+
+def bad(generation: str, content: str, **more: Any) -> dict[str, Any]:
+    return {"event": "bad", "generation": generation, "content": content, **more}
+
+
+@pytest.mark.parametrize(
+    ("entries", "current", "back"),
+    [
+        pytest.param([good("a", "1"), good("b", "2"), good("c", "2")], "c", "a", id="from a proven one: the last with other files"),
+        pytest.param([good("a", "1"), good("b", "1")], "b", "a", id="only mere restarts: the last other one"),
+        pytest.param([good("a", "1"), good("b", "2"), bad("c", "2")], "c", "b", id="from one that failed: the last good one, same files or not"),
+        pytest.param([good("a", "1"), good("b", "2"), good("a", "1"), bad("a", "1")], "a", "b", id="not the one that just failed"),
+        pytest.param(
+            [good("a", "1"), bad("b", "2", run="r"), {"event": "begin", "run": "r", "generation": "a", "back_from": "b"}], "a", "a",
+            id="a killed rollback is finished",
+        ),
+        pytest.param(
+            [
+                *[good("a", "1"), {"event": "begin", "run": "r", "generation": "a", "back_from": "b"}],
+                *[{"event": "good", "run": "r", "generation": "a", "content": "1"}, {"event": "end", "run": "r"}],
+            ],
+            *("a", None),
+            id="one that ended is not",
+        ),
+    ],
+)  # fmt: skip
+def test_where_a_rollback_goes_by_content(entries: list[dict[str, Any]], current: str, back: str | None) -> None:
+    assert ledger.previous_good(entries, current) == back
+
+
+@pytest.mark.parametrize(
+    ("entries", "refused"),
+    [
+        pytest.param([], {}, id="nothing was ever tried"),
+        pytest.param([bad("a", "1"), bad("b", "1")], {"1": "b"}, id="the last time it failed"),
+        pytest.param([bad("a", "1"), good("a", "1")], {}, id="good since"),
+        pytest.param([good("a", "1"), bad("b", "1")], {}, id="good before: the machine failed, not the files"),
+        pytest.param([bad("a", "1"), good("b", "2")], {"1": "a"}, id="others do not count"),
+        pytest.param([{"event": "bad", "generation": "a"}], {}, id="a mark without a content"),
+    ],
+)
+def test_which_contents_are_not_tried_again(entries: list[dict[str, Any]], refused: dict[str, str]) -> None:
+    assert {content: mark["generation"] for content, mark in ledger.bad_contents(entries).items()} == refused
+
+
+EVENTS = st.lists(st.tuples(st.sampled_from(["good", "bad"]), st.sampled_from("abcdef"), st.sampled_from("123")), max_size=12)
+
+
+@given(EVENTS, st.sampled_from("abcdef"))
+def test_where_any_rollback_goes_is_kept(events: list[tuple[str, str, str]], current: str) -> None:
+    entries = [{"event": event, "generation": generation, "content": content} for event, generation, content in events]
+    kept = ledger.kept(entries, current)
+    assert current in kept
+    back = ledger.previous_good(entries, current)
+    last = ledger.last_good(entries)
+    assert back is None or back in kept
+    assert last is None or last["generation"] in kept
+    # a new generation fails its gate: the run goes back by itself to the last good one
+    failed = ledger.last_good([*entries, {"event": "bad", "generation": "new", "content": "new"}], "new")
+    assert failed is None or failed["generation"] in kept
