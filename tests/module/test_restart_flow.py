@@ -115,7 +115,7 @@ def play(folder: Path, answers: dict[str, Any], *options: str) -> Flow:
     (folder / "library" / "pd_evidence.py").write_text(NODE)
     (folder / "library" / "pd_load.py").write_text(NODE.replace('["evidence"]', '["pd_load"]'))
     (folder / "hosts.yml").write_text(yaml.safe_dump(INVENTORY))
-    longest_first = dict(sorted(({**FORWARD, "pd_load": {"told": {}}} | answers).items(), key=lambda item: -len(item[0])))
+    longest_first = dict(sorted(({**FORWARD, "pd_load": {"told": {}, "load": {}}} | answers).items(), key=lambda item: -len(item[0])))
     (folder / "flow").write_text(json.dumps(longest_first))
     command = [str(Path(sys.executable).with_name("ansible-playbook")), "-i", "hosts.yml", "restart-pd.yml", *options]
     environ = {**os.environ, "FLOW": str(folder / "flow"), "ANSIBLE_NOCOLOR": "1", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
@@ -127,8 +127,10 @@ def play(folder: Path, answers: dict[str, Any], *options: str) -> Flow:
 def bring_up(generation: str) -> list[str]:
     """All that is done to bring a generation up while another one runs; on the way back the router is stopped already."""
     steps = ["stop router0"] if generation == "new" else []
+    steps += ["drain prefill0, decode0"]
     steps += ["stop prefill0", "start prefill0", "gate prefill0 until working"]
     steps += ["stop decode0", "start decode0", "gate decode0 until working", "start router0", "gate router0 until serving"]
+    steps += ["watch prefill0, decode0, router0"]
     made = [f"{generation} {step}" for step in steps]
     return [f"transaction open {generation}", f"generation current {generation}", *made, f"generation good {generation}"]
 
