@@ -63,9 +63,9 @@ STUBBED = ("pd_check", "pd_preflight", "pd_generation", "sglang_instance", "pd_t
 INVENTORY = {
     "all": {
         "vars": {
+            **yaml.safe_load((ROOT / "roles" / "pd" / "defaults" / "main.yml").read_text()),
             **{"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "pd_rollback_on_failure": True},
             **{"pd_strategy": "ordered", "pd_request_timeout": 1, "pd_stop_deadline": 1, "pd_serve_deadline": 1, "pd_start_deadline": 1},
-            **{"pd_drain_timeout": 1, "pd_stall_after": 1, "pd_settle": 1, "pd_confirm_over_running": 0},
         },
         "children": {
             "nodes": {"hosts": {"node0": None}},
