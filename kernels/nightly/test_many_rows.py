@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from pd_kernels.sparse_decode import cases, op
 from pd_kernels.sparse_decode.cases import ListOf
 
