@@ -88,7 +88,7 @@ def call(rows: int, heads: int, *lists: ListOf, seed: int = 0, sink: float | Non
     """A random call with one or two lists; `sink` is the value for every head, `loud` scales the queries and so the scores."""
     random = torch.Generator().manual_seed(seed)
     q = (torch.randn(rows, 1, heads, shapes.DIM, generator=random) * loud).to(torch.bfloat16)
-    parts: list[Tensor | None] = []
+    parts: list[Any] = []
     for what in lists:
         pool, used, poisoned = pool_of(what, random)
         parts += [pool, *slots_of(what, rows, used, poisoned, random)]

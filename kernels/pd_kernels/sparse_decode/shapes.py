@@ -55,7 +55,7 @@ class Split:
 
     @property
     def name(self) -> str:
-        return f"split-h{self.block_h}" + "-extra" * self.extra
+        return f"split-h{self.block_h}-{'extra' if self.extra else 'window'}"
 
 
 @dataclass(frozen=True)
