@@ -10,7 +10,10 @@ import lab
 from tests.support import pairs
 from tests.support.project import Project
 
-MADE_FROM = ("roles", "requirements", "group_vars", "lab/standins", "module_utils/pd/generation.py", "module_utils/pd/members.py")
+MADE_FROM = (
+    *("roles", "requirements", "group_vars", "lab/standins", "kernels/pyproject.toml", "kernels/pd_kernels"),
+    *("module_utils/pd/generation.py", "module_utils/pd/members.py", "module_utils/pd/kernels.py"),
+)
 
 
 @pytest.fixture(scope="session")
