@@ -32,6 +32,6 @@ def _files(package: Path) -> list[Path]:
 
 def _is_installed(file: Path) -> bool:
     """Not what a build leaves, and not tests and texts, which a wheel of ours has not or which no process reads."""
-    aside = {"__pycache__", "build", "dist", "tests", "gates", "bench", "model"} & set(file.parts)
+    aside = {"__pycache__", "build", "dist", "tests", "gates", "bench", "model", "nightly"} & set(file.parts)
     hidden = any(part.startswith(".") for part in file.parts)
     return not aside and not hidden and ".egg-info" not in str(file) and file.suffix != ".md" and not file.name.startswith("test_")
