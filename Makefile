@@ -47,5 +47,5 @@ test: .venv/done lint ## everything CI runs: lint, unit, module, style, render, 
 test-all: test ## and what takes too long for CI: nothing yet
 
 lock: .venv/done ## resolve every lock file anew from its .in file
-	cd requirements && for name in bootstrap dev ops router double; do ../$(BIN)/uv pip compile $(UVFLAGS) $$name.in -o $$name.lock; done
+	cd requirements && for name in bootstrap dev ops router double nvcc; do ../$(BIN)/uv pip compile $(UVFLAGS) $$name.in -o $$name.lock; done
 	cd requirements && for name in engine-cuda engine-cpu; do ../$(BIN)/uv pip compile $(UVFLAGS) --excludes $$name.excludes $$name.in -o $$name.lock; done
