@@ -69,6 +69,6 @@ bench-restart: .venv/done ## measure what a co-restart costs (30 min, the machin
 	$(BIN)/python -m bench.table
 
 lock: .venv/done ## resolve every lock file anew from its .in file
-	cd requirements && for name in bootstrap dev ops router double; do ../$(BIN)/uv pip compile $(UVFLAGS) $$name.in -o $$name.lock; done
+	cd requirements && for name in bootstrap dev ops router double nvcc; do ../$(BIN)/uv pip compile $(UVFLAGS) $$name.in -o $$name.lock; done
 	cd requirements && for name in engine-cuda engine-cpu; do ../$(BIN)/uv pip compile $(UVFLAGS) --excludes $$name.excludes $$name.in -o $$name.lock; done
 	cd requirements && ../$(BIN)/uv pip compile $(UVFLAGS) --excludes engine-cpu.excludes kernels.in -o kernels.lock

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from gates import nvcc_gate
 
-from pd_kernels.index_bf16 import build
+from pd_kernels.index_bf16 import build, op
 
 PRINTED = """\
 ptxas info    : Compiling entry function 'index_logits_bf16' for 'sm_120a'
@@ -58,6 +58,13 @@ def test_no_nvcc_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setattr(sysconfig, "get_path", lambda _: str(tmp_path))
     with pytest.raises(RuntimeError, match=r"requirements/nvcc\.lock"):
         build.find_nvcc()
+
+
+def test_two_builds_are_the_same_bytes_and_load_no_runtime_of_their_own(tmp_path: Path) -> None:
+    first, second = build.build(tmp_path / "a.so"), build.build(tmp_path / "b.so")
+    assert first.read_bytes() == second.read_bytes()
+    assert op.IndexKernels(first)
+    assert b"libcudart.so" not in first.read_bytes()
 
 
 def test_a_source_that_does_not_compile_says_what_nvcc_said(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from sglang.kernels.ops.attention.dsv4 import compress
+from sglang.srt.disaggregation.utils import get_pd_kv_layout
 from sglang.srt.layers.attention.dsv4 import compressor_v2, indexer
 from sglang.srt.mem_cache.deepseek_v4_memory_pool import DeepSeekV4IndexerPool, DeepSeekV4TokenToKVPool
 from sglang.srt.model_executor.pool_configurator import DSV4PoolConfigurator
@@ -30,6 +31,7 @@ from pd_kernels.index_bf16.shapes import DIM, FP8_KEY_BYTES, HEADS, KEY_BYTES, P
 TARGETS = {
     (DeepSeekV4IndexerPool, "_create_buffer"),
     (DeepSeekV4IndexerPool, "contiguous_page_row_buffers"),
+    (DeepSeekV4TokenToKVPool, "pd_kv_layout"),
     (DSV4PoolConfigurator, "_compressed_bytes_per_full_token"),
     (compress, "compress_norm_rope_store"),
     (indexer, "fp8_paged_mqa_logits_torch_sm120"),
@@ -73,7 +75,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
 
 @pytest.fixture
 def hooked(kernels: IndexKernels, memory: types.SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    """SGLang with the five hooks put in by its own registry; the originals come back afterwards."""
+    """SGLang with the six hooks put in by its own registry; the originals come back afterwards."""
     del memory
     for name in shadow.ENVIRONMENT:
         monkeypatch.delenv(name, raising=False)
@@ -149,6 +151,13 @@ def test_pd_registers_the_shadow_right_behind_the_keys_of_its_ratio(hooked: dict
     assert [length // item for length, item in zip(lengths, items, strict=True)] == [whole.index_pools[4].index_k_with_scale_buffer[0].shape[0]] * 4
 
 
+def test_the_handshake_of_pd_tells_an_engine_with_the_op_from_one_without(hooked: dict[str, Any]) -> None:
+    whole = DeepSeekV4TokenToKVPool.__new__(DeepSeekV4TokenToKVPool)
+    whole.uniform_fp8 = True
+    stock = hooked["before"][DeepSeekV4TokenToKVPool, "pd_kv_layout"](whole)
+    assert get_pd_kv_layout(whole) == f"{stock},index_bf16"
+
+
 def test_the_budget_has_a_bf16_key_for_every_four_tokens_of_a_c4_layer(hooked: dict[str, Any]) -> None:
     configurator = types.SimpleNamespace(c4_shrink_factor=1, indexer_bytes_per_token=132, _get_paged_kv_bytes_per_token=lambda _: 584.0)
     now = DSV4PoolConfigurator._compressed_bytes_per_full_token
@@ -205,10 +214,11 @@ def test_logits_come_from_the_shadow_and_agree_with_sglang(hooked: dict[str, Any
 
 
 def test_another_cache_goes_to_sglang(hooked: dict[str, Any]) -> None:
-    q = torch.zeros(1, 1, HEADS, DIM).to(torch.float8_e4m3fn)
-    other = torch.zeros(2, PAGE, 1, FP8_KEY_BYTES, dtype=torch.uint8)
+    q = torch.ones(1, 1, HEADS, DIM).to(torch.float8_e4m3fn)
+    other = torch.full((2, PAGE, 1, FP8_KEY_BYTES), 0x38, dtype=torch.uint8)  # ones, as far as e4m3 goes
     given = (q, other, torch.ones(1, HEADS), torch.tensor([9], dtype=torch.int32), torch.zeros(1, 2, dtype=torch.int32), None, 128, False)
     theirs = hooked["before"][indexer, "fp8_paged_mqa_logits_torch_sm120"](*given)
+    assert (theirs[0, :9] > 0).all()
     assert torch.equal(indexer.fp8_paged_mqa_logits_torch_sm120(*given), theirs)
 
 

@@ -46,7 +46,8 @@ def build(to: Path, arches: tuple[str, ...] = ARCHES, nvcc: Nvcc | None = None) 
     """Compile the shared library for `arches` (like sm_120a) to `to`. RuntimeError carries what nvcc printed."""
     nvcc = nvcc or find_nvcc()
     codes = [f"-gencode=arch={arch.replace('sm_', 'compute_')},code={arch}" for arch in arches]
-    link = ["-shared", "-Xcompiler=-fPIC", *([f"-L{nvcc.libraries}"] if nvcc.libraries else [])]
+    # Stripped: a name of a temporary file would make every build another one, and the wheel's digest is in the release id.
+    link = ["-shared", "-Xcompiler=-fPIC", "-Xlinker=-s", *([f"-L{nvcc.libraries}"] if nvcc.libraries else [])]
     half = to.with_name(to.name + ".part")
     _run([str(nvcc.path), *FLAGS, *codes, *link, f"-o={half}", str(HERE / "index_bf16.cu")])
     return half.replace(to)

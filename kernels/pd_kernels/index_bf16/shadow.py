@@ -22,6 +22,7 @@ from pd_kernels.kernel import Hook
 logger = logging.getLogger("pd_kernels.index_bf16")
 
 POOL = "sglang.srt.mem_cache.deepseek_v4_memory_pool.DeepSeekV4IndexerPool"
+LAYOUT = "sglang.srt.mem_cache.deepseek_v4_memory_pool.DeepSeekV4TokenToKVPool.pd_kv_layout"
 BUDGET = "sglang.srt.model_executor.pool_configurator.DSV4PoolConfigurator._compressed_bytes_per_full_token"
 STORE = "sglang.kernels.ops.attention.dsv4.compress.compress_norm_rope_store"
 LOGITS = "sglang.srt.layers.attention.dsv4.indexer.fp8_paged_mqa_logits_torch_sm120"
@@ -36,7 +37,7 @@ DATA_SHEET_BANDWIDTH = 1.79e12
 
 
 def hooks(kernels: IndexKernels) -> list[Hook]:
-    """The five hooks around one shadow. Sets `ENVIRONMENT`; call it in a scheduler, before SGLang reads it."""
+    """The six hooks around one shadow. Sets `ENVIRONMENT`; call it in a scheduler, before SGLang reads it."""
     for name, value in ENVIRONMENT.items():
         was = os.environ.get(name)
         if was != value:
@@ -46,6 +47,7 @@ def hooks(kernels: IndexKernels) -> list[Hook]:
     return [
         Hook(f"{POOL}._create_buffer", "after", shadow.create),
         Hook(f"{POOL}.contiguous_page_row_buffers", "after", shadow.moved),
+        Hook(LAYOUT, "after", named),
         Hook(BUDGET, "after", shadow.budget),
         Hook(STORE, "around", shadow.store),
         Hook(LOGITS, "around", shadow.logits),
@@ -61,6 +63,12 @@ def refusal(*, hicache: bool, fp4: bool, page: int, dim: int) -> str | None:
     if (page, dim) != (PAGE, DIM):
         return f"index_bf16 is for pages of {PAGE} keys of {DIM}, this pool has pages of {page} keys of {dim}"
     return None
+
+
+def named(result: str, _pool: Any) -> str:
+    """AFTER `pd_kv_layout`: PD peers compare it, so an engine without the op is refused at the handshake instead of being sent
+    one kind of page for another."""
+    return f"{result},index_bf16"
 
 
 def cost(pages: int, layers: int, rows: int = 64, tokens: int = 32768) -> str:
@@ -102,10 +110,7 @@ class Shadow:
         logger.warning(cost(buffers[0].shape[0], len(buffers)) if buffers else "index_bf16: a pool without layers")
 
     def moved(self, result: list[torch.Tensor], pool: Any) -> list[torch.Tensor]:
-        """AFTER `contiguous_page_row_buffers`: PD sends these by page, so a decode engine gets the prompt's bf16 keys too.
-
-        Both engines need the op: SGLang compares how many buffers the two sides have.
-        """
+        """AFTER `contiguous_page_row_buffers`: PD sends these by page, so a decode engine gets the prompt's bf16 keys too."""
         mine = [self.pages[buffer.data_ptr()] for buffer in pool.index_k_with_scale_buffer]
         return [*result, *(page.view(torch.uint8).flatten(1) for page in mine)]
 

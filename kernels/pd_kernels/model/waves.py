@@ -119,11 +119,9 @@ def split_k(rows: int, target: int | None, shape: Shape, given: Assumptions, *, 
     splits = choose_kv_splits(rows, shape.heads, shape.topk, target or slots, extra_topk=shape.extra_topk, block_h=block_h)
     tiles = -(-shape.topk // shapes.BLOCK_N) + -(-shape.extra_topk // shapes.BLOCK_N)
     chain, ctas = -(-tiles // splits), rows * -(-shape.heads // block_h) * splits
-    query = shape.vector_bytes(rows, 2)
-    partial = splits * shape.vector_bytes(rows, 4) if splits > 1 else query
+    query, partial = shape.vector_bytes(rows, 2), splits * shape.vector_bytes(rows, 4)  # one split is merged like many
     us = _time(ctas, slots, given.prologue + chain * given.tile, given.move(shape.key_bytes(rows) + query, partial))
-    if splits > 1:
-        us += given.merge + given.move(query, partial)
+    us += given.merge + given.move(query, partial)
     return Launch(rows, splits, ctas, slots, chain, shapes.BLOCK_N, shape.key_bytes(rows) / given.bandwidth, us)
 
 
