@@ -9,7 +9,10 @@ from tests.support.pairs import digest
 from tests.support.project import Project
 
 IMAGE = "pair-on-real-engines"
-MADE_FROM = ("roles", "requirements", "group_vars", "lab/standins", "kernels/pyproject.toml", "kernels/pd_kernels", "module_utils/pd", "library/pd_recovery.py")
+MADE_FROM = (
+    *("roles", "requirements", "group_vars", "lab/standins", "kernels/pyproject.toml", "kernels/pd_kernels"),
+    *("module_utils/pd", "library/pd_recovery.py"),
+)
 """The brain is among it: a copy of it is installed, for the recovery."""
 
 
