@@ -47,8 +47,8 @@ test: .venv/done lint ## everything CI runs: lint, unit, module, style, render, 
 test-all: test faults ## and what takes too long for CI: the fault matrix
 
 faults: .venv/done ## the fault matrix: every fault on a booted machine of its own, and on the real engines
-	$(BIN)/pytest -q -n 2 --dist worksteal tests/faults --ignore tests/faults/test_real.py
-	$(BIN)/pytest -q tests/faults/test_real.py
+	$(BIN)/pytest -q -n 2 --dist worksteal tests/faults --ignore tests/faults/test_faults_real.py
+	$(BIN)/pytest -q tests/faults/test_faults_real.py
 
 lock: .venv/done ## resolve every lock file anew from its .in file
 	cd requirements && for name in bootstrap dev ops router double; do ../$(BIN)/uv pip compile $(UVFLAGS) $$name.in -o $$name.lock; done
