@@ -109,7 +109,7 @@ SCENARIOS = {
     "the last good release is pruned by hand while its successor fails": Scenario(
         while_running("start prefill0", on_node("rm /opt/sglang-pd/releases/*/release.json")), "down",
         ("decode0 did not reach `working`", "Not rolled back: .*release"), "new down down",
-        in_generation("decode0", die_at={"phase": "load", "after_s": 0.1}), ("gate decode0 DEAD", "bad", "end failed"),
+        in_generation("decode0", load_seconds=5, die_at={"phase": "load", "after_s": 0.5}), ("gate decode0 DEAD", "bad", "end failed"),
     ),
     "the machine reboots while decode loads": Scenario(
         while_running("start decode0", lambda pair: pair.machine.reboot()), "rolled back",

@@ -55,21 +55,21 @@ SCENARIOS = {
     "the bootstrap thread is dead": rolled_back(
         in_generation("prefill0", bootstrap_thread_dead=True), "router0 did not reach `serving`", "no answer in 4 s",
         ledger=("gate prefill0 READY", "gate decode0 READY", "gate router0 WAIT", *FAILED[3:]), reports=("001", "013"),
-        pd_serve_deadline=12, pd_request_timeout=4,
+        pd_serve_deadline=15, pd_request_timeout=4,
     ),
     "every transfer fails while health is green": rolled_back(
-        in_generation("prefill0", transfer_error=True), "router0 did not reach `serving`", "KVTransferError", reports=("006",), pd_serve_deadline=8,
+        in_generation("prefill0", transfer_error=True), "router0 did not reach `serving`", "KVTransferError", reports=("006",), pd_serve_deadline=15,
     ),
     "the router registers no worker": rolled_back(
-        in_generation("decode0", slow_health_s=60), "router0 did not reach `serving`", reports=("028", "039"), pd_serve_deadline=8,
+        in_generation("decode0", slow_health_s=60), "router0 did not reach `serving`", reports=("028", "039"), pd_serve_deadline=15,
     ),
     "200 with finish_reason error and no tokens": rolled_back(
-        in_generation("decode0", finish_reason_error=True), "did not reach", "finish_reason", reports=("005",),
-        pd_start_deadline=12, pd_serve_deadline=8,
+        in_generation("decode0", finish_reason_error=True), "did not reach", "finish_reason|200 without a token", reports=("005",),
+        pd_start_deadline=12, pd_serve_deadline=15,
     ),
     "a stream cut without [DONE]": rolled_back(
         in_generation("decode0", stream_cut_after=2), "router0 did not reach `serving`",
-        r"(without \[DONE\]|peer closed|incomplete)", pd_serve_deadline=8,
+        r"(without \[DONE\]|peer closed|incomplete)", pd_serve_deadline=15,
     ),
     "prefill answers 500": rolled_back(
         in_generation("prefill0", answer_status=500), "prefill0 did not reach `working`", "500", reports=("013",), pd_start_deadline=12,
@@ -85,7 +85,7 @@ SCENARIOS = {
         restart, "down", ("prefill0 did not reach `working`: DEAD at `alive`", "CUDA out of memory"), "down same down",
         scripted("prefill0", load_seconds=5, die_at={"phase": "load", "after_s": 1, **DIES}), ("gate prefill0 DEAD", "end failed"),
     ),
-    "a process that ignores SIGTERM": serves(scripted("decode0", ignore_sigterm=True), ledger=("stop decode0", "stopped decode0 READY")),
+    "a process that ignores SIGTERM": serves(scripted("decode0", ignore_sigterm=True), ledger=("stop decode0", "stopped decode0")),
     "a drain that never ends": serves(
         scripted("decode0", loads={"num_running_reqs": 53}), "53 requests were cut", ledger=("stop router0", "drained", "stop prefill0"),
         pd_drain_timeout=3,
