@@ -76,7 +76,12 @@ DEFECTS = (
     in_kernel(
         "scores without the first tile's maximum", "tl.exp2(score - base[None, :])", "tl.exp2(score)", "overflow"
     ),
-    in_kernel("weights cut, not rounded", "(bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000", "bits & 0xFFFF0000", ""),
+    in_kernel(
+        "weights cut, not rounded",
+        "(bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000",
+        "bits & 0xFFFF0000",
+        "do_not_end or test_splits or heads_of_one",
+    ),
     in_kernel(
         "heads of the next block",
         "mask=in_heads[None, :])\n\n\n",
@@ -160,11 +165,11 @@ def turns_red(defect: Defect) -> bool:
         ]
         environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(copy)}
         done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode not in (0, 1):
+    if done.returncode > 1:
         raise RuntimeError(
             f"{defect.name}: pytest ended with {done.returncode}\n{done.stdout[-2_000:]}{done.stderr[-2_000:]}"
         )
-    return done.returncode == 1
+    return done.returncode != 0  # below 0: the defect wrote where it must not, and the process died of it
 
 
 def main() -> int:
