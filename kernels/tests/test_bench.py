@@ -42,7 +42,7 @@ def test_a_run_that_is_out_of_time_says_where_and_keeps_what_it_has() -> None:
     now = iter(range(0, 1000, 5))
     bench = gpu.Bench(dry=True, budget=12, clock=lambda: next(now))
     gpu.run(bench)
-    assert bench.found["stopped"] == "out of time before: check target 512, 1 rows, 3 heads, 16+0"
+    assert bench.found["stopped"] == "out of time before: check target 512, 2 rows, 3 heads, 16+0"
     assert len(bench.found["correctness"]) == 1
 
 

@@ -174,5 +174,8 @@ def test_a_planted_defect_is_seen(tmp_path: Path, old: str, new: str) -> None:
     assert text.count(old) == 1
     file.write_text(text.replace(old, new), encoding="utf-8")
     broken = twin(tmp_path, source=tmp_path / "source")
-    seen = max(worst_logits(broken, problem([257, 40], 257), 1), worst_logits(broken, poisoned(), 2))
-    assert max(seen, worst_store(broken, keys(True, torch.bfloat16, torch.bfloat16))) > 1
+    assert (
+        worst_store(broken, keys(True, torch.bfloat16, torch.bfloat16)) > 1
+        or worst_logits(broken, problem([257], 257), 1) > 1
+        or worst_logits(broken, poisoned(), 2) > 1
+    )

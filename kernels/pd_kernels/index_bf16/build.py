@@ -57,7 +57,7 @@ def build_host(to: Path, *flags: str, source: Path = HERE, main: str = "index_ho
     """Compile the CPU twin (host/) with g++: a library with the same C ABI, or the program `main`. For tests; it is slow."""
     shared = ["-shared", "-fPIC"] if to.suffix == ".so" else []
     warnings = ["-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"]
-    _run(["g++", "-std=c++20", "-O2", "-pthread", *warnings, *shared, *flags, "-o", str(to), str(source / "host" / main)])
+    _run(["g++", "-std=c++20", "-O1", "-pthread", *warnings, *shared, *flags, "-o", str(to), str(source / "host" / main)])
     return to
 
 

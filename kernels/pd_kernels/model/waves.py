@@ -34,7 +34,7 @@ class Assumptions:
     """Times and rates that nobody measured on this GPU; all in microseconds, or bytes per microsecond."""
 
     tile: float = 1.5
-    """One 16-key tile in a CTA: gather latency and 40 MMAs (kernels.md 4)."""
+    """One 16-key tile in a CTA, from its gather to its last product (kernels.md 4)."""
     prologue: float = 3.0
     """Launch of a CTA up to its first tile, with its epilogue (kernels.md 4)."""
     merge: float = 2.5
