@@ -41,6 +41,7 @@ lint: .venv/done ## ruff, mypy --strict, yamllint, ansible-lint: no skip lists
 .venv-kernels/done: .venv/done requirements/kernels.lock kernels/pyproject.toml
 	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv-kernels
 	@$(BIN)/uv pip sync --quiet --python .venv-kernels/bin/python --require-hashes requirements/kernels.lock
+	@command -v nvcc >/dev/null || $(BIN)/uv pip install --quiet --python .venv-kernels/bin/python --require-hashes -r requirements/nvcc.lock
 	@$(BIN)/uv pip install --quiet --python .venv-kernels/bin/python --no-deps --editable kernels
 	@touch $@
 

@@ -143,7 +143,7 @@ def turns_red(defect: Defect) -> bool:
     """Whether the tests fail in a copy with the defect. Raises RuntimeError where the defect cannot be planted, or nothing ran."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "kernels"
-        shutil.copytree(KERNELS, copy, ignore=shutil.ignore_patterns("__pycache__", "bench", "gates", ".*"))
+        shutil.copytree(KERNELS, copy, ignore=shutil.ignore_patterns("__pycache__", "gpu", "gates", ".*"))
         file = copy / OP / defect.file
         text = file.read_text()
         if text.count(defect.old) != 1:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from bench.problems import Problem, in_pages_of
+from gpu.problems import Problem, in_pages_of
 
 from pd_kernels.sparse_decode.op import sparse_decode
 

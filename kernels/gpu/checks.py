@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from bench.contenders import Contender, first, positional
-from bench.problems import Lists, Problem, problem
+from gpu.contenders import Contender, first, positional
+from gpu.problems import Lists, Problem, problem
 
 from pd_kernels.index_bf16.cases import keys, run, worst_logits, worst_store
 from pd_kernels.index_bf16.cases import problem as index_problem

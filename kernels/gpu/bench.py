@@ -1,8 +1,8 @@
 """The one prepared command for a GPU: correctness on the device, then graph-replayed times with the L2 flushed, as JSON.
 
-    cd kernels && python -m bench.gpu --to gpu.json              at most 8 minutes; exit 1 when a result is wrong
-    cd kernels && python -m bench.table gpu.json                 Markdown from it
-    cd kernels && python -m bench.gpu --to dry.json --dry-run    the same walk on a CPU with tiny shapes; times nothing
+    cd kernels && python -m gpu.bench --to gpu.json              at most 8 minutes; exit 1 when a result is wrong
+    cd kernels && python -m gpu.table gpu.json                 Markdown from it
+    cd kernels && python -m gpu.bench --to dry.json --dry-run    the same walk on a CPU with tiny shapes; times nothing
 
 sm_120: correctness and speed. sm_90 and others: correctness, and how time goes with the number of splits; not sm_120's speed.
 """
@@ -36,7 +36,7 @@ class Bench:
     """One run: what it found so far, and the time it may take."""
 
     def __init__(self, dry: bool, budget: float, clock: Callable[[], float] = time.monotonic) -> None:
-        from bench import timing  # noqa: PLC0415  after TRITON_INTERPRET is set
+        from gpu import timing  # noqa: PLC0415  after TRITON_INTERPRET is set
 
         self.dry, self._clock, self._end = dry, clock, clock() + budget
         self.device: timing.Device = timing.DryRun() if dry else timing.Gpu()
@@ -66,7 +66,7 @@ def machine(dry: bool) -> dict[str, Any]:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             versions[name] = None
-    told: dict[str, Any] = {"command": " ".join(["python -m bench.gpu", *sys.argv[1:]]), "versions": versions}
+    told: dict[str, Any] = {"command": " ".join(["python -m gpu.bench", *sys.argv[1:]]), "versions": versions}
     if dry:
         return {**told, "device": {"name": "CPU, Triton's interpreter"}}
     import pynvml  # noqa: PLC0415  a GPU host's package
@@ -86,8 +86,7 @@ def machine(dry: bool) -> dict[str, Any]:
 def contenders(bench: Bench) -> Iterator[Any]:
     """The op with every target, then the baselines that can run; the others go into `missing`."""
     import torch  # noqa: PLC0415
-
-    from bench import contenders as all_of_them  # noqa: PLC0415
+    from gpu import contenders as all_of_them  # noqa: PLC0415
 
     for target in all_of_them.DRY_TARGETS if bench.dry else all_of_them.TARGETS:
         yield all_of_them.ours(target)
@@ -100,7 +99,7 @@ def contenders(bench: Bench) -> Iterator[Any]:
 
 def check(bench: Bench, kernels: Any) -> None:
     """All correctness. A baseline that raises is missing from then on."""
-    from bench import checks, problems  # noqa: PLC0415
+    from gpu import checks, problems  # noqa: PLC0415
 
     found, missing = bench.found["correctness"], bench.found["missing"]
     for given in checks.problems(bench.dry, problems.TINY if bench.dry else problems.LISTS, bench.device.name):
@@ -120,7 +119,7 @@ def check(bench: Bench, kernels: Any) -> None:
 
 def time_decode(bench: Bench) -> None:
     """Every contender on every shape."""
-    from bench import problems  # noqa: PLC0415
+    from gpu import problems  # noqa: PLC0415
 
     for lists in problems.TINY if bench.dry else problems.LISTS:
         for heads in (3,) if bench.dry else HEADS:
@@ -156,8 +155,7 @@ def time_index(bench: Bench, kernels: Any) -> None:
 def run(bench: Bench) -> None:
     """The whole walk; stops where the time is up."""
     import torch  # noqa: PLC0415
-
-    from bench import checks  # noqa: PLC0415
+    from gpu import checks  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as folder:
         try:

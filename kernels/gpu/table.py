@@ -1,4 +1,4 @@
-"""Markdown from a result of bench.gpu: cd kernels && python -m bench.table gpu.json. Every figure carries the command and the device."""
+"""Markdown from a result of gpu.bench: cd kernels && python -m gpu.table gpu.json. Every figure carries the command and the device."""
 
 from __future__ import annotations
 

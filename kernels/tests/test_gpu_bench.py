@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 import torch
+from gpu import bench as script
+from gpu import checks, contenders, problems, table, timing
 
-from bench import checks, contenders, gpu, problems, table, timing
 from pd_kernels.sparse_decode import reference, shapes
 from pd_kernels.sparse_decode.op import sparse_decode
 
@@ -18,7 +19,7 @@ from pd_kernels.sparse_decode.op import sparse_decode
 @pytest.fixture(scope="module")
 def dry(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     to = tmp_path_factory.mktemp("dry") / "dry.json"
-    assert gpu.main(["--to", str(to), "--dry-run"]) == 0
+    assert script.main(["--to", str(to), "--dry-run"]) == 0
     found: dict[str, Any] = json.loads(to.read_text(encoding="utf-8"))
     return found
 
@@ -40,8 +41,8 @@ def test_no_table_is_made_of_a_dry_run(dry: dict[str, Any]) -> None:
 
 def test_a_run_that_is_out_of_time_says_where_and_keeps_what_it_has() -> None:
     now = iter(range(0, 1000, 5))
-    bench = gpu.Bench(dry=True, budget=12, clock=lambda: next(now))
-    gpu.run(bench)
+    bench = script.Bench(dry=True, budget=12, clock=lambda: next(now))
+    script.run(bench)
     assert bench.found["stopped"] == "out of time before: check target 512, 2 rows, 3 heads, 16+0"
     assert len(bench.found["correctness"]) == 1
 
@@ -81,10 +82,10 @@ def test_a_baseline_that_raises_is_missing_with_what_it_said(monkeypatch: pytest
     def broken(_given: problems.Problem) -> Callable[[], Any]:
         raise RuntimeError("no kernel image")
 
-    monkeypatch.setattr(gpu, "contenders", lambda _bench: iter([contenders.Contender("other", broken)]))
+    monkeypatch.setattr(script, "contenders", lambda _bench: iter([contenders.Contender("other", broken)]))
     monkeypatch.setattr(checks, "index", lambda *_: iter(()))
-    bench = gpu.Bench(dry=True, budget=100)
-    gpu.check(bench, None)
+    bench = script.Bench(dry=True, budget=100)
+    script.check(bench, None)
     assert bench.found["missing"] == {"other": "RuntimeError: no kernel image"}
 
 
@@ -133,7 +134,7 @@ def test_percentiles() -> None:
 
 MEASURED = {
     "dry_run": False,
-    "command": "python -m bench.gpu --to x.json",
+    "command": "python -m gpu.bench --to x.json",
     "device": {"name": "A GPU", "capability": "sm_90", "sms": 132, "driver": "1.2"},
     "versions": {"torch": "2.14.1", "flashinfer-python": None},
     "missing": {"flashinfer": "not here"},
@@ -155,7 +156,7 @@ MEASURED = {
 
 def test_the_tables_have_every_figure_with_its_command_and_device() -> None:
     page = table.page(MEASURED)
-    assert "`python -m bench.gpu --to x.json` on A GPU (sm_90, 132 SMs, driver 1.2)" in page
+    assert "`python -m gpu.bench --to x.json` on A GPU (sm_90, 132 SMs, driver 1.2)" in page
     assert "| 64 | 2.4 | 20.0 (19.0-22.0) | 30.0 (29.5-31.0) |" in page
     assert "| 80 | 3.0 | 25.0 (24.0-26.0) | - |" in page
     assert "| 64 | 8192 | 67.1 | 70.0 (69.0-71.0) |" in page
