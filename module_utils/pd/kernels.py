@@ -62,6 +62,11 @@ def problems(spec: Spec) -> Iterator[Problem]:
             yield from _name(name, names, where)
         yield from _place(spec, instance, [name for name in names if name in NAMES], where)
         yield from _knobs(spec, instance, names)
+    having = [instance for instance in spec.engines if "index_bf16" in wanted(instance)]
+    lacking = [instance.name for instance in spec.engines if instance not in having]
+    for instance in having if lacking else ():
+        found = f"index_bf16 here and not in {', '.join(lacking)}: they would refuse each other's cache"
+        yield Problem(spec.where(instance, "engine_kernels"), "engine_kernels", found, "it in engine_kernels of both roles, or of none")
 
 
 def _name(name: str, names: Sequence[str], where: str) -> Iterator[Problem]:

@@ -91,6 +91,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
         "'banana' (sparse_decode would refuse to start)",
         "0 for the device's own",
     ),
+    "one side only": ({"engine_kernels": ["index_bf16"]}, KERNELS_IN, "index_bf16 here and not in prefill0", "of both roles, or of none"),
 }
 
 
