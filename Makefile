@@ -59,8 +59,8 @@ test: .venv/done lint ## everything CI runs: lint, unit, module, style, render, 
 test-all: test faults ## and what takes too long for CI: the fault matrix
 
 faults: .venv/done ## the fault matrix: every fault on a booted machine of its own, and on the real engines
-	$(BIN)/pytest -q -n 2 --dist worksteal tests/faults --ignore tests/faults/test_faults_real.py
-	$(BIN)/pytest -q tests/faults/test_faults_real.py
+	$(BIN)/pytest -q -n 2 --dist worksteal tests/faults --ignore-glob 'tests/faults/test_faults_real*'
+	$(BIN)/pytest -q tests/faults/test_faults_real*.py
 
 bench-restart: .venv/done ## measure what a co-restart costs (30 min, the machine to itself); results in bench/results/
 	$(BIN)/python -m bench.restart gate

@@ -10,7 +10,8 @@ import pytest
 import lab
 from lab.pytest_plugin import MachineFactory
 from tests.faults.acts import VARIABLES
-from tests.support import double
+from tests.support import double, pairs
+from tests.support import real as real_pair
 from tests.support.pairs import Pair, serving
 from tests.support.project import Project
 
@@ -27,3 +28,12 @@ def pair(pair_image: lab.Image, machines: MachineFactory, tmp_path: Path) -> Ite
     machine = machines(image=pair_image)
     serving(machine)
     yield Pair(machine, Project(tmp_path, machine, VARIABLES))
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """The machine of `make lab`: made by site.yml once, booted from its image."""
+    image = real_pair.image(tmp_path_factory.mktemp("image"))
+    with lab.Machine(lab.unique_name(), image) as machine:
+        pairs.serving(machine, seconds=240)
+        yield Pair(machine, Project(tmp_path_factory.mktemp("faults"), machine))

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 
 import pytest
 
-import lab
 from tests.faults import clients
 from tests.faults.acts import Act, Arrange, hung, on_node, play, then, unattended
 from tests.faults.scenario import Scenario, carry_out
-from tests.support import pairs
-from tests.support import real as real_pair
 from tests.support.cuts import after, cut_ssh, kill_when, meanwhile
 from tests.support.pairs import Pair
-from tests.support.project import ROOT, Outcome, Project
+from tests.support.project import ROOT, Outcome
 
 pytestmark = pytest.mark.e2e
 NEW = "new new new"
@@ -23,15 +19,6 @@ CLEAR = "refused: clear the machine first. Nothing was stopped"
 WAITS = {"pd_strategy": "overlapped", "pd_serve_deadline": 60, "pd_request_timeout": 15, "pd_settle": 5}
 """Both engines load at once on two cores: 37 s instead of 2 x 23 s (lab-facts)."""
 KILL = "systemctl kill --signal=KILL sglang-engine@decode0"
-
-
-@pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """The machine of `make lab`: made by site.yml once, booted from its image."""
-    image = real_pair.image(tmp_path_factory.mktemp("image"))
-    with lab.Machine(lab.unique_name(), image) as machine:
-        pairs.serving(machine, seconds=240)
-        yield Pair(machine, Project(tmp_path_factory.mktemp("faults"), machine))
 
 
 def lab_fault(instance: str, fault: str) -> tuple[Arrange, Arrange]:

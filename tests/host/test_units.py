@@ -21,7 +21,7 @@ ALL = {
     "KillMode": "mixed",
     "OOMPolicy": "kill",
     "User": "sglang",
-    "TimeoutStopUSec": "4min 30s",
+    "TimeoutStopUSec": "5min",
     "NoNewPrivileges": "yes",
     "ProtectSystem": "strict",
     "ProtectHome": "yes",
