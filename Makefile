@@ -9,7 +9,7 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; 
 BIN := .venv/bin
 UVFLAGS := --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet
 
-.PHONY: help venv lab lab-down kernels test test-all faults lint lock bench-restart
+.PHONY: help venv lab lab-down kernels kernels-nightly test test-all faults lint lock bench-restart
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -47,7 +47,12 @@ lint: .venv/done ## ruff, mypy --strict, yamllint, ansible-lint: no skip lists
 
 kernels: .venv-kernels/done ## tests (Triton's interpreter, SGLang's own wheel) and compile gates of kernels/, without a GPU
 	cd kernels && TRITON_INTERPRET=1 ../.venv-kernels/bin/python -m pytest -q -n 2
-	@set -e; for gate in $(filter-out %/mutate.py,$(wildcard kernels/gates/*.py)); do echo $$gate; .venv-kernels/bin/python $$gate; done
+	@set -e; for gate in $(wildcard kernels/gates/*_gate.py); do echo $$gate; .venv-kernels/bin/python $$gate; done
+
+kernels-nightly: .venv-kernels/done ## more rows, planted races, and planted defects that must turn the kernels' tests red
+	cd kernels && TRITON_INTERPRET=1 ../.venv-kernels/bin/python -m pytest -q -n 2 nightly
+	.venv-kernels/bin/python kernels/gates/ptx_gate.py planted
+	.venv-kernels/bin/python kernels/gates/mutate.py
 
 test: .venv/done lint ## everything CI runs: lint, unit, module, style, render, kernels, lab, host (doubles), e2e (real engines)
 	$(BIN)/pytest -q -n 2 tests/unit tests/module tests/style
@@ -56,7 +61,7 @@ test: .venv/done lint ## everything CI runs: lint, unit, module, style, render, 
 	$(BIN)/pytest -q -n 2 --dist worksteal tests/lab tests/host
 	$(BIN)/pytest -q tests/e2e
 
-test-all: test faults ## and what takes too long for CI: the fault matrix
+test-all: test faults kernels-nightly ## and what takes too long for CI: the fault matrix, the kernels' defects
 
 faults: .venv/done ## the fault matrix: every fault on a booted machine of its own, and on the real engines
 	$(BIN)/pytest -q -n 2 --dist worksteal tests/faults --ignore-glob 'tests/faults/test_faults_real*'

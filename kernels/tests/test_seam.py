@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import sys
 import types
 from collections.abc import Iterator
@@ -213,19 +211,17 @@ def test_switched_off_it_is_sglang_alone(module: types.ModuleType) -> None:
         assert not hasattr(resolved(target, "the test"), "__wrapped__")
 
 
-if importlib.util.find_spec(seam.OP):  # K1's op, made beside this seam
-
-    @pytest.mark.parametrize(
-        ("rows", "heads", "extra", "sink"),
-        [(1, 8, 0, True), (2, 8, 64, True), (3, 16, 64, False), (2, 3, 128, True), (2, 64, 64, True)],
-    )
-    def test_k1_agrees_with_sglangs_own_torch_decode(module: types.ModuleType, rows: int, heads: int, extra: int, sink: bool) -> None:
-        """In Triton's interpreter: the output within 2^-6 of its maximum, the LSE (torch's is without the sink) within 1e-4."""
-        told = call(rows, heads, extra=extra, sink=sink, seed=rows + heads)
-        expected, expected_lse = module.flash_mla_with_kvcache_sm120(**told)
-        counts: dict[str, int] = {}
-        put_in(counts, **{seam.TARGET: 32})
-        out, lse = module.flash_mla_with_kvcache_sm120(**told)
-        assert counts == {"sparse_decode": 1}
-        assert (out - expected).abs().max() <= 2**-6 * expected.abs().max()
-        torch.testing.assert_close(lse, expected_lse.to(lse.dtype), atol=1e-4, rtol=1e-4)
+@pytest.mark.parametrize(
+    ("rows", "heads", "extra", "sink"),
+    [(1, 8, 0, True), (2, 8, 64, True), (3, 16, 64, False), (2, 3, 128, True), (2, 64, 64, True)],
+)
+def test_k1_agrees_with_sglangs_own_torch_decode(module: types.ModuleType, rows: int, heads: int, extra: int, sink: bool) -> None:
+    """In Triton's interpreter: the output within 2^-6 of its maximum, the LSE (torch's is without the sink) within 1e-4."""
+    told = call(rows, heads, extra=extra, sink=sink, seed=rows + heads)
+    expected, expected_lse = module.flash_mla_with_kvcache_sm120(**told)
+    counts: dict[str, int] = {}
+    put_in(counts, **{seam.TARGET: 32})
+    out, lse = module.flash_mla_with_kvcache_sm120(**told)
+    assert counts == {"sparse_decode": 1}
+    assert (out - expected).abs().max() <= 2**-6 * expected.abs().max()
+    torch.testing.assert_close(lse, expected_lse.to(lse.dtype), atol=1e-4, rtol=1e-4)

@@ -123,6 +123,7 @@ def test_what_slips_past_the_plan_dies_at_the_start_and_the_gate_says_why(
     real: Pair, monkeypatch: pytest.MonkeyPatch, variable: str, value: Any, line: str
 ) -> None:
     without_the_rule(real, monkeypatch)
+    good = real.generation()
     told = yaml.safe_load((real.project.root / "group_vars" / "lab.yml").read_text())[variable]
     done = real.project.play("restart-pd.yml", **AT_ONCE, **{variable: {**told, **value} if isinstance(told, dict) else value})
     said = "\n".join(done.failures())
@@ -130,3 +131,5 @@ def test_what_slips_past_the_plan_dies_at_the_start_and_the_gate_says_why(
     died = storm.journal_time(real.machine, "sglang-engine@prefill0", line)
     verdict = [e for e in ledger(real.machine) if e["event"] == "gate" and e["instance"] == "prefill0"][-1]
     assert verdict["state"] == "DEAD" and datetime.fromisoformat(verdict["ts"]).timestamp() - died < 5
+    assert f"Rolled back: generation {good} serves again since" in said and real.generation() == good
+    assert "Paris" in real.ask("What is the capital of France?")["choices"][0]["message"]["content"]
