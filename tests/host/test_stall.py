@@ -14,13 +14,13 @@ pytestmark = pytest.mark.host
 
 
 def test_a_start_without_any_sign_of_work_is_dead_with_its_stack(pair: Pair) -> None:
-    """No line, no CPU, no compiler for pd_stall_after: the deadline (40 s) is not waited for."""
+    """No line, no CPU, no compiler for pd_stall_after: the deadline (200 s) is not waited for."""
     mark = len(ledger(pair.machine))
     double.script(pair.machine, "prefill0", never_ready="load")
     start = time.monotonic()
     done = pair.project.play("restart-pd.yml", pd_stall_after=8, pd_start_deadline=200)
     assert done.rc != 0
-    assert time.monotonic() - start < 60
+    assert time.monotonic() - start < 150
     told = "\n".join(done.failures())
     assert "no progress for" in told and "no line in its journal" in told and "it was loading weights" in told
     assert "its stack:" in told
