@@ -1,7 +1,7 @@
 """Waiting from the controller: short calls on the node, progress for people, a deadline for the rest.
 
-A connection that is lost during a call is not an answer: the call is made again, and what it observes decides. Nothing is ever
-issued twice because a call timed out, for the calls made here only look.
+A connection that is lost during a call is not an answer: the call is made again, and what it observes decides. A call that stops or starts
+something looks first whether that is done or on its way, so nothing is ever issued twice because a call timed out.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def drift(seen: Seen, wanted: str, wanted_is_good: bool) -> str | None:
     if wanted_is_good:
         return f"its process carries no generation, wanted is {wanted}"
     if seen.active_state in RUNNING:
-        return f"is {seen.active_state} without a process (systemd starts it again after a crash); {wanted} was never proven"
+        return f"is {seen.active_state} without a process; {wanted} was never proven"
     return f"not running ({seen.active_state}); {wanted} was never proven"
 
 

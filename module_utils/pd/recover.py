@@ -79,7 +79,7 @@ class Recovery:
         made = plan.plan(states, self.generation, False, engines, routers, strategy="overlapped")
         say(f"plan: {', '.join(map(str, made.steps))}")
         for step in made.steps:
-            lock.keep(self.run)
+            lock.keep(self.run, doing=str(step))
             if step.action == "stop":
                 self.stop([step.instance])
             elif step.action == "start":
