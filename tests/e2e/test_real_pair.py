@@ -50,7 +50,7 @@ def test_a_knob_reaches_every_process_of_decode_and_no_other(real: Pair) -> None
 def test_the_wedge_of_the_real_engine_is_caught(real: Pair) -> None:
     """Done-when 6: NIXL's peer set-up fails in the prefill's bootstrap thread; health is 200 on both, every request hangs.
 
-    SGLang alone: with guards the engine ends (test_kernels.py).
+    SGLang alone: with guards the engine ends (test_real_kernels.py).
     """
     real.project.knob("prefill.yml", "engine_env", "PD_LAB_FAULT", "bootstrap-thread-dies")
     done = real.project.play("site.yml", pd_serve_deadline=40, pd_request_timeout=12, pd_rollback_on_failure=False, engine_kernels=[])
