@@ -30,7 +30,6 @@ def last_words(done: Outcome) -> list[str]:
     ("script", "said"),
     [
         pytest.param({"die_at": {"phase": "load", "message": "RuntimeError: no such kernel"}}, "DEAD at `alive`", id="dies while loading"),
-        pytest.param({"never_ready": "load"}, "WAIT at `listening`", id="never ready"),
         pytest.param({"generates_nothing": True}, "200 without a token proves nothing", id="generates nothing"),
     ],
 )
