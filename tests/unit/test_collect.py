@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -112,7 +113,7 @@ def test_a_hung_engine_costs_seconds_and_is_told(machine: Path, answering: str, 
     ledger.append("start", {"run": "run1", "instance": "decode0", "main_pid": 7, "n_restarts": 0, "invocation": "i-decode"})
     start = time.monotonic()
     seen = collect.collect(failure(made), f"stack of {SECRETS[2]}")
-    assert time.monotonic() - start < evidence.SECONDS + 1
+    assert time.monotonic() - start < evidence.SECONDS + 4, "not the sum of the time-outs; the rest is for a busy machine"
     files = dict(seen.files)
     wanted = {f"{name}/{file}" for name in ("prefill0", "decode0") for file in ("journal.txt", "unit.json", "processes.txt")}
     wanted |= {"prefill0/loads.json", "prefill0/server_info.json", "prefill0/metrics.txt", "router0/workers.json", "router0/circuits.json"}
@@ -187,4 +188,4 @@ def test_the_process_table_of_this_process() -> None:
     head, row = processes.table([os.getpid(), 2**22 - 1]).splitlines()
     assert head.split()[:3] == ["PID", "PPID", "STATE"]
     assert row.split()[:2] == [str(os.getpid()), str(os.getppid())]
-    assert "pytest" in row
+    assert sys.executable in row
