@@ -46,9 +46,15 @@ class Peer(BaseHTTPRequestHandler):
         """Nothing on the test's output."""
 
 
+class Server(ThreadingHTTPServer):
+    """Takes all the readers at once; the default of 5 makes a sixth wait for a second."""
+
+    request_queue_size = 64
+
+
 @pytest.fixture
 def answering() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Peer) as server:
+    with Server(("127.0.0.1", 0), Peer) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
