@@ -23,4 +23,4 @@ def real(real_image: lab.Image, tmp_path_factory: pytest.TempPathFactory) -> Ite
     """One booted machine for a whole file of tests, which run in order: an engine takes 20 s and more to start."""
     with lab.Machine(lab.unique_name(), real_image) as machine:
         pairs.serving(machine, seconds=240)
-        yield pairs.Pair(machine, Project(tmp_path_factory.mktemp("e2e"), machine, {"pd_settle": 2}))
+        yield pairs.Pair(machine, Project(tmp_path_factory.mktemp("e2e"), machine, real_pair.VARIABLES))

@@ -36,4 +36,4 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     image = real_pair.image(tmp_path_factory.mktemp("image"))
     with lab.Machine(lab.unique_name(), image) as machine:
         pairs.serving(machine, seconds=240)
-        yield Pair(machine, Project(tmp_path_factory.mktemp("faults"), machine))
+        yield Pair(machine, Project(tmp_path_factory.mktemp("faults"), machine, real_pair.VARIABLES))

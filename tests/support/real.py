@@ -16,10 +16,14 @@ MADE_FROM = (
 """The brain is among it: a copy of it is installed, for the recovery."""
 
 
+VARIABLES: dict[str, object] = {"pd_settle": 2}
+"""As little time as will do, on the machine's disk too: the recovery's settings are made from it."""
+
+
 def image(folder: Path) -> lab.Image:
     """The image that site.yml took from bare to serving, once."""
 
     def make(machine: lab.Machine) -> None:
-        Project(folder, machine).play("site.yml").ok()
+        Project(folder, machine, VARIABLES).play("site.yml").ok()
 
-    return lab.ensure_image(IMAGE, digest(MADE_FROM), make)
+    return lab.ensure_image(IMAGE, digest(MADE_FROM, VARIABLES), make)
