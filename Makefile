@@ -58,13 +58,13 @@ test: .venv/done lint ## everything CI runs: lint, unit, module, style, render, 
 	$(BIN)/pytest -q -n 2 tests/unit tests/module tests/style
 	$(BIN)/pytest -q tests/double tests/render
 	@$(MAKE) kernels
-	$(BIN)/pytest -q -n 4 --dist worksteal tests/lab tests/host
+	$(BIN)/pytest -q -n 3 --dist worksteal tests/lab tests/host
 	$(BIN)/pytest -q tests/e2e
 
 test-all: test faults kernels-nightly ## and what takes too long for CI: the fault matrix, the kernels' defects
 
 faults: .venv/done ## the fault matrix: every fault on a booted machine of its own, and on the real engines
-	$(BIN)/pytest -q -n 4 --dist worksteal tests/faults --ignore-glob 'tests/faults/test_faults_real*'
+	$(BIN)/pytest -q -n 3 --dist worksteal tests/faults --ignore-glob 'tests/faults/test_faults_real*'
 	$(BIN)/pytest -q tests/faults/test_faults_real*.py
 
 bench-restart: .venv/done ## measure what a co-restart costs (30 min, the machine to itself); results in bench/results/

@@ -51,7 +51,7 @@ def test_the_wedge_of_the_real_engine_is_caught(real: Pair) -> None:
     SGLang alone: with guards the engine ends (test_real_kernels.py).
     """
     real.project.knob("prefill.yml", "engine_env", "PD_LAB_FAULT", "bootstrap-thread-dies")
-    done = real.project.play("site.yml", pd_serve_deadline=40, pd_request_timeout=12, pd_rollback_on_failure=False, engine_kernels=[])
+    done = real.project.play("site.yml", pd_serve_deadline=70, pd_request_timeout=12, pd_rollback_on_failure=False, engine_kernels=[])
     assert done.rc != 0
     assert "router0 did not reach `serving`" in "\n".join(done.failures())
     assert "no answer in 12 s" in "\n".join(done.failures())

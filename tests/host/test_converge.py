@@ -20,7 +20,7 @@ def test_second_site_changes_nothing_and_restarts_nothing(pair: Pair) -> None:
     before, entries = pair.pids(), len(ledger(pair.machine))
     start = time.monotonic()
     done = pair.project.play("site.yml").ok()
-    assert time.monotonic() - start < 30
+    assert time.monotonic() - start < 90, "20 s alone on the machine; others test beside this one"
     assert done.changed == 0, done.stdout
     assert pair.pids() == before
     assert len(ledger(pair.machine)) == entries

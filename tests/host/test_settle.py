@@ -41,7 +41,7 @@ def test_report_020_an_engine_that_died_is_not_served_with(pair: Pair) -> None:
             killed.append(time.monotonic())
         return True
 
-    done = pair.project.watch("restart-pd.yml", handler)
+    done = pair.project.watch("restart-pd.yml", handler, pd_serve_deadline=200)
     assert done.rc != 0 and killed
-    assert time.monotonic() - killed[0] < 20
+    assert time.monotonic() - killed[0] < 100
     assert "decode0 was READY, then died in the settle window" in "\n".join(done.failures())
