@@ -33,8 +33,8 @@ def files(folder: Path) -> dict[str, str]:
 
 
 def seconds_for_evidence(entries: list[dict[str, Any]]) -> float:
-    """From the gate's verdict to the mark that follows the evidence."""
-    dead = next(e["ts"] for e in reversed(entries) if e["event"] == "gate" and e["state"] != "READY")
+    """From the last entry before the mark (a verdict; a start, where the deadline spoke) to the mark that follows the evidence."""
+    dead = next(e["ts"] for e in reversed(entries) if e["event"] in ("gate", "start"))
     marked = next(e["ts"] for e in reversed(entries) if e["event"] == "bad")
     return (datetime.fromisoformat(marked) - datetime.fromisoformat(dead)).total_seconds()
 
@@ -55,7 +55,7 @@ def test_the_bundle_is_whole_and_has_no_secret(pair: Pair) -> None:
     assert re.search(r"prefill0: load: idle", page) and "NOT CHECKED, OR COULD NOT BE READ" in page
     assert page.index("stop router0") < page.index("start decode0") < page.index("gate decode0 state=DEAD")
     assert "FAILED    gate decode0 until working" in found["plan.txt"] and "not made  start router0" in found["plan.txt"]
-    assert "decode0 config: a secret value differs" in found["generations.txt"]
+    assert "decode0" in found["generations.txt"] and "HF_TOKEN" in found["generations.txt"]
     assert json.loads(found["prefill0/server_info.json"])["body"]["api_key"] == "<secret>"
     forms = {form for secret in (KEY, TOKEN) for form in (secret, json.dumps(secret)[1:-1], repr(secret)[1:-1], secret.replace("'", "''"))}
     for name, text in {**found, "the output": done.stdout, "the ledger": json.dumps(ledger(pair.machine))}.items():
@@ -86,4 +86,4 @@ def test_an_engine_that_hangs_does_not_hold_the_evidence_up(pair: Pair) -> None:
     assert "no mechanical evidence of a cause" in page
     assert re.search(r"- decode0/loads\.json: .*(refused|no answer)", page)
     assert re.search(r"\bT\b.*sglang", files(bundle(done))["decode0/processes.txt"]), "stopped, as the table says"
-    assert seconds_for_evidence(ledger(pair.machine)) < 10
+    assert seconds_for_evidence(ledger(pair.machine)) < 12 + 10, "the deadline and the evidence"
