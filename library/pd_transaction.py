@@ -81,7 +81,7 @@ from datetime import UTC, datetime  # noqa: E402
 from typing import Any  # noqa: E402
 
 from ansible.module_utils.basic import AnsibleModule  # noqa: E402
-from ansible.module_utils.pd import ledger, lock  # noqa: E402
+from ansible.module_utils.pd import lock, transaction  # noqa: E402
 
 SPEC: dict[str, Any] = {
     "state": {"type": "str", "choices": ["open", "closed"], "required": True},
@@ -105,23 +105,14 @@ def opened(module: AnsibleModule, held: lock.Lock | None) -> bool:
         module.fail_json(msg=f"another co-restart is at work: {held.told(asked.renewed)}. Nothing was stopped.", lock=asdict(held))
     if module.check_mode:
         return bool(todo != "keep")
-    lock.write(asked)
-    fields = {"run": params["run"], "generation": params["generation"], "who": params["who"], "why": params["why"]}
-    if todo == "take over" and held is not None:
-        ledger.append("takeover", {**fields, "from_run": held.run, "from_who": held.who, "held_since": held.since, "was_doing": held.doing})
-        ledger.append("end", {"run": held.run, "outcome": "abandoned", "noticed_by": params["run"]})
     back = {"back_from": params["back_from"]} if params["back_from"] else {}
-    ledger.append("begin", {**fields, **back, "steps": params["steps"]})
+    transaction.begin(asked, held, params["generation"], **back, steps=params["steps"])
     return True
 
 
 def closed(params: dict[str, Any]) -> bool:
     """Write the end and give the lock back, if it is ours."""
-    held = lock.read()
-    if held is None or held.run != params["run"]:
-        return False
-    ledger.append("end", {"run": params["run"], "generation": params["generation"], "outcome": params["outcome"]})
-    return bool(lock.release(params["run"]))
+    return bool(transaction.end(params["run"], params["generation"], params["outcome"]))
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ def look(params: dict[str, Any]) -> dict[str, Any]:
     """The verdict and what the next call needs."""
     member = node.placed(params["name"], params["generation"])
     entries = ledger.read()
-    since = gates.Baseline(**params["baseline"]) if params["baseline"] else started_by(params)
+    since = gates.Baseline(**params["baseline"]) if params["baseline"] else started_by(params, entries)
     peers = gates.ready_processes(entries, params["run"]) if params["run"] and member.is_router else {}
     climber = climb.Climber(member, params["until"], since, params["request_timeout"], peers)
     verdict = climb.wait(climber, params["seconds"])
@@ -60,11 +60,11 @@ def tails(member: node.Placed, said: list[str]) -> list[str]:
     return found
 
 
-def started_by(params: dict[str, Any]) -> gates.Baseline | None:
+def started_by(params: dict[str, Any], entries: list[ledger.Entry]) -> gates.Baseline | None:
     """The process that this transaction started, out of the ledger: a death before the gate's first look is seen too."""
     if not params["started"]:
         return None
-    starts = [e for e in ledger.read() if e["event"] == "start" and e.get("run") == params["run"] and e["instance"] == params["name"]]
+    starts = [e for e in entries if e["event"] == "start" and e.get("run") == params["run"] and e["instance"] == params["name"]]
     return gates.Baseline(**{key: starts[-1][key] for key in ("main_pid", "n_restarts", "invocation")}) if starts else None
 
 

@@ -11,14 +11,14 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from . import gates, gating, instances, ledger, lock, node, observe, plan, runs, unattended
+from . import gates, gating, instances, ledger, lock, node, observe, plan, runs, transaction, unattended
 from .patience import took
 
 SETTINGS = Path(__file__).parents[1] / "recover.json"
@@ -184,22 +184,8 @@ def take(run: str, why: str, generation: str) -> lock.Lock | None:
         verdict = lock.decide(held, asked, asked.boot, asked.renewed, dead)
         if verdict == "refuse":
             return held
-        lock.write(asked)
-        fields = {"run": run, "generation": generation, "who": unattended.WHO, "why": why}
-        if verdict == "take over" and held is not None:
-            ledger.append("takeover", {**fields, "from_run": held.run, "from_who": held.who, "held_since": held.since})
-            ledger.append("end", {"run": held.run, "outcome": "abandoned", "noticed_by": run})
-        ledger.append("begin", {**fields, "boot_id": asked.boot})
+        transaction.begin(asked, held, generation, boot_id=asked.boot)
     return None
-
-
-def give_back(run: str, generation: str, outcome: str, fields: Mapping[str, Any]) -> None:
-    """End, and let others in. Where the lock was taken over meanwhile, that run has written our end."""
-    with lock.exclusive():
-        held = lock.read()
-        if held is not None and held.run == run:
-            ledger.append("end", {"run": run, "generation": generation, "outcome": outcome, **fields})
-            lock.release(run)
 
 
 def wait_for(held: lock.Lock) -> None:
@@ -224,7 +210,8 @@ def attempt(recovery: Recovery, todo: unattended.Todo) -> FailedError | None:
     except (FailedError, RuntimeError, OSError) as error:
         failed = error if isinstance(error, FailedError) else FailedError(str(error), hung=True)
         outcome, why = ("failed" if outcome == "done" else outcome), f"{todo.why}; {error}"
-    give_back(recovery.run, recovery.generation, outcome, {"why": why, "seconds": round(recovery.served or 0.0, 3)})
+    with lock.exclusive():
+        transaction.end(recovery.run, recovery.generation, outcome, why=why, seconds=round(recovery.served or 0.0, 3))
     return failed
 
 

@@ -29,9 +29,9 @@ def test_the_gate_is_for_the_process_that_this_run_started() -> None:
     start("r1", "prefill0", 2)
     start("r1", "decode0", 3)
     start("r1", "router0", 4)
-    assert gating.started_by(PARAMS) == Baseline(3, 0, "i3")
-    assert gating.started_by({**PARAMS, "run": "r2"}) is None
-    assert gating.started_by({**PARAMS, "started": False}) is None
+    assert gating.started_by(PARAMS, ledger.read()) == Baseline(3, 0, "i3")
+    assert gating.started_by({**PARAMS, "run": "r2"}, ledger.read()) is None
+    assert gating.started_by({**PARAMS, "started": False}, ledger.read()) is None
 
 
 @pytest.mark.parametrize(("state", "seconds"), [("READY", 23.5), ("DEAD", None)])
