@@ -15,7 +15,7 @@ NO_INVENTORY = """there is no inventory: {path} is missing or has no hosts.
 then edit the two marked lines in it: ansible_host (the machine) and ansible_user (who may become root there)."""
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]
+class ActionModule(ActionBase):
     """Judge the inventory as a whole; all problems are reported at once."""
 
     TRANSFERS_FILES = False

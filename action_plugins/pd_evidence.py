@@ -16,7 +16,7 @@ SECRETS_IN = ("pd_api_key", "engine_env", "engine_args", "engine_common_env", "e
 NONE: dict[str, Any] = {"begun": False, "path": None, "bad": False, "back": None, "why_not": "", "causes": [], "routers": {}, "unwritten": ""}
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]
+class ActionModule(ActionBase):
     """`collected` writes the bundle, `told` fails with the run's last words."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -19,7 +19,7 @@ BAD = """generation {asked} is not brought up, and nothing was stopped: the same
     Change group_vars (or go back with rollback.yml), or try it again as it is: -e pd_retry=true"""
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]
+class ActionModule(ActionBase):
     """`state: present` is rendered here; every other state goes to the module as it is."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:

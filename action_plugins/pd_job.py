@@ -11,7 +11,7 @@ from ansible.utils.display import Display
 from pd import patience
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]
+class ActionModule(ActionBase):
     """The first call may start the command; later ones only look, so nothing is started twice."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:

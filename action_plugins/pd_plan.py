@@ -15,7 +15,7 @@ from ansible.utils.display import Display
 from pd import confirm, forecast, plan, runs
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]
+class ActionModule(ActionBase):
     """Turn observations into steps, and say them before anything happens."""
 
     TRANSFERS_FILES = False

@@ -16,7 +16,7 @@ from pd.spec import instance_args
 NO_SPACE = os.strerror(errno.ENOSPC)
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]
+class ActionModule(ActionBase):
     """Ports with the line that gives each, the model, the release."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:

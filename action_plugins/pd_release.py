@@ -9,7 +9,7 @@ from ansible.plugins.action import ActionBase
 from pd import members, project
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]
+class ActionModule(ActionBase):
     """The id is computed on the controller from the lock files and packages; only the look is made on the node."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -15,7 +15,7 @@ EXPECTED = (AnsibleError, OSError, ValueError, TypeError, LookupError, Attribute
 NAME = "timeline.html"
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]
+class ActionModule(ActionBase):
     """It never fails: a picture that cannot be drawn is a warning."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from ansible.plugins.action import ActionBase
 from pd import runs
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]
+class ActionModule(ActionBase):
     """The module decides; this side only adds what can be seen on the controller alone."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from ansible.utils.display import Display
 from pd import show
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]
+class ActionModule(ActionBase):
     """The module reads and judges; this side prints."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -19,7 +19,7 @@ GOAL = {"stop": "stopped", "drain": "drained", "start": "started", "watch": "set
 Answer = dict[str, Any]
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]
+class ActionModule(ActionBase):
     """`start` only queues; the others wait: `stop` for the last process to be gone, `drain` for empty engines, `gate` for its rung."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:

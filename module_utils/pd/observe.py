@@ -132,6 +132,20 @@ def cmdline(pid: int) -> str:
         return ""
 
 
+def stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat that follow the command: [0] is the state, proc(5)'s field n is [n - 3]. Raises where it is gone."""
+    return (PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+
+
+def start_time(pid: int) -> str | None:
+    """When a process started (field 22): with it a recycled pid is not mistaken for it. None for one that is gone, or a zombie."""
+    try:
+        fields = stat(pid)
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if fields[0] in "ZX" else fields[19]
+
+
 def cgroup_pids(control_group: str) -> tuple[int, ...]:
     """Every process of a unit, found by its cgroup: /proc/PID/cgroup reads the same under cgroup v1 and v2."""
     if not control_group:
@@ -184,12 +198,12 @@ def work(pids: Sequence[int]) -> tuple[Work, ...]:
     found = []
     for pid in pids:
         try:
-            stat = (PROC / str(pid) / "stat").read_text()
-            told = dict(line.split(": ") for line in (PROC / str(pid) / "io").read_text().splitlines())
+            line = (PROC / str(pid) / "stat").read_text()
+            told = dict(one.split(": ") for one in (PROC / str(pid) / "io").read_text().splitlines())
         except (FileNotFoundError, ProcessLookupError):
             continue
-        title = Path(cmdline(pid).partition(" ")[0]).name or stat[stat.index("(") + 1 : stat.rindex(")")]
-        ticks = sum(map(int, stat.rpartition(")")[2].split()[11:15]))
+        title = Path(cmdline(pid).partition(" ")[0]).name or line[line.index("(") + 1 : line.rindex(")")]
+        ticks = sum(map(int, line.rpartition(")")[2].split()[11:15]))
         found.append(Work(title, ticks / TICK, int(told["rchar"]) + int(told["read_bytes"])))
     return tuple(found)
 
@@ -238,7 +252,7 @@ def kernels_of(pid: int, directory: str | None) -> Mapping[str, Any] | None:
         return None
     try:
         told = json.loads((Path(directory) / f"{pid}.json").read_text())
-        started = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[19]
+        started = stat(pid)[19]
     except (FileNotFoundError, ProcessLookupError, ValueError):
         return None
     ours = isinstance(told, dict) and told.get("start") == started and isinstance(told.get("kernels"), dict)

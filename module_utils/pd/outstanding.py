@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from .observe import start_time
+
 DIR = Path("/run/sglang-pd/probes")
 POLL_SECONDS = 0.02
 STALE_SECONDS = 60.0
@@ -61,16 +63,7 @@ def _is_out(sent: Path) -> bool:
         pid, start = sent.read_text().split()
     except (FileNotFoundError, ValueError):
         return False
-    return _start_time(int(pid)) == start
-
-
-def _start_time(pid: int) -> str | None:
-    """Field 22 of /proc/PID/stat: with it a recycled pid is not mistaken for our child. A zombie is not out any more."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return None if fields[0] in "ZX" else fields[19]
+    return start_time(int(pid)) == start
 
 
 def _send(work: Callable[[], Mapping[str, Any]], answer: Path, sent: Path) -> None:
@@ -83,7 +76,7 @@ def _send(work: Callable[[], Mapping[str, Any]], answer: Path, sent: Path) -> No
         return
     try:
         os.setsid()
-        sent.write_text(f"{os.getpid()} {_start_time(os.getpid())}")
+        sent.write_text(f"{os.getpid()} {start_time(os.getpid())}")
         os.close(read_end)
         os.close(write_end)
         null = os.open(os.devnull, os.O_RDWR)

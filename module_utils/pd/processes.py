@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from .observe import PROC, cmdline
+from .observe import PROC, cmdline, stat
 
 COLUMNS = ("PID", "PPID", "STATE", "THREADS", "RSS MiB", "STARTED (s after boot)", "CPU s", "WCHAN", "COMMAND")
 
@@ -19,11 +19,11 @@ def table(pids: Sequence[int]) -> str:
 
 def _row(pid: int) -> tuple[str, ...] | None:
     try:
-        fields = (PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        fields = stat(pid)
     except (FileNotFoundError, ProcessLookupError):
         return None
     tick, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
-    # proc(5): after the command come state, ppid, ... utime (14th field of the whole), stime, ... threads (20th), starttime (22nd), rss (24th)
+    # proc(5): state is the 3rd field, then ppid, ... utime (14th), stime, ... threads (20th), starttime (22nd), rss (24th)
     state, ppid, threads = fields[0], fields[1], fields[17]
     cpu = (int(fields[11]) + int(fields[12])) / tick
     rss = int(fields[21]) * page // 2**20

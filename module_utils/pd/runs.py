@@ -8,12 +8,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from .lock import boot_id
+from .observe import start_time
 
 
 def new(pid: int | None = None) -> str:
     """The id of the run whose main process is `pid` (by default the parent: Ansible runs each task in a child of its own)."""
     main = os.getppid() if pid is None else pid
-    return f"{socket.gethostname()}:{boot_id()[:8]}:{main}:{_start_time(main)}"
+    return f"{socket.gethostname()}:{boot_id()[:8]}:{main}:{start_time(main) or '0'}"
 
 
 def folder(root: Path, run: str) -> Path:
@@ -26,13 +27,4 @@ def is_dead_here(run: str) -> bool:
     host, boot, pid, start = (run.split(":") + [""] * 4)[:4]
     if host != socket.gethostname() or not pid.isdigit():
         return False
-    return boot != boot_id()[:8] or _start_time(int(pid)) != start
-
-
-def _start_time(pid: int) -> str:
-    """Field 22 of /proc/PID/stat, "0" for a process that is gone or a zombie."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return "0"
-    return "0" if fields[0] in "ZX" else fields[19]
+    return boot != boot_id()[:8] or (start_time(int(pid)) or "0") != start

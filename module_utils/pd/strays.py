@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from .observe import PROC, cmdline
+from .observe import PROC, cmdline, stat
 from .ports import Port
 from .problem import Problem
 
@@ -53,12 +53,12 @@ def processes(uid: int | None, units: Collection[str]) -> list[Process]:
     found = []
     for pid in _pids():
         try:
-            stat = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+            fields = stat(pid)
             owner, cgroup = (PROC / str(pid)).stat().st_uid, (PROC / str(pid) / "cgroup").read_text()
         except (FileNotFoundError, ProcessLookupError):
             continue
-        if stat[0] not in "ZX" and (owner == uid or belongs(cgroup, units)):
-            found.append(Process(pid, owner, stat[0], _since(int(stat[19])), cgroup, cmdline(pid)))
+        if fields[0] not in "ZX" and (owner == uid or belongs(cgroup, units)):
+            found.append(Process(pid, owner, fields[0], _since(int(fields[19])), cgroup, cmdline(pid)))
     return found
 
 

@@ -14,12 +14,6 @@ from tests.support.pairs import Pair, serving
 from tests.support.project import Project
 
 
-@pytest.fixture(scope="session")
-def pair_image(tmp_path_factory: pytest.TempPathFactory) -> lab.Image:
-    """Made once for all test processes."""
-    return double.image(tmp_path_factory.mktemp("image"))
-
-
 @pytest.fixture
 def pair(pair_image: lab.Image, machines: MachineFactory, tmp_path: Path) -> Iterator[Pair]:
     """A booted machine on which both doubles and the router serve."""

@@ -1,4 +1,4 @@
-"""Fixtures: the pair on the real engine, SGLang 0.5.23 on the CPU, as a newcomer's `make lab` brings it up."""
+"""Fixtures of more than one folder: the machines on which a pair serves, on engine doubles and on the real engine."""
 
 from __future__ import annotations
 
@@ -7,14 +7,20 @@ from collections.abc import Iterator
 import pytest
 
 import lab
-from tests.support import pairs
+from tests.support import double, pairs
 from tests.support import real as real_pair
 from tests.support.project import Project
 
 
 @pytest.fixture(scope="session")
+def pair_image(tmp_path_factory: pytest.TempPathFactory) -> lab.Image:
+    """The doubles' machine, made once for all test processes."""
+    return double.image(tmp_path_factory.mktemp("image"))
+
+
+@pytest.fixture(scope="session")
 def real_image(tmp_path_factory: pytest.TempPathFactory) -> lab.Image:
-    """Made once for all test files."""
+    """The machine of `make lab`, made by site.yml once for all test files."""
     return real_pair.image(tmp_path_factory.mktemp("image"))
 
 
@@ -23,4 +29,4 @@ def real(real_image: lab.Image, tmp_path_factory: pytest.TempPathFactory) -> Ite
     """One booted machine for a whole file of tests, which run in order: an engine takes 20 s and more to start."""
     with lab.Machine(lab.unique_name(), real_image) as machine:
         pairs.serving(machine, seconds=240)
-        yield pairs.Pair(machine, Project(tmp_path_factory.mktemp("e2e"), machine, real_pair.VARIABLES))
+        yield pairs.Pair(machine, Project(tmp_path_factory.mktemp("real"), machine, real_pair.VARIABLES))
