@@ -31,7 +31,7 @@ class ActionModule(ActionBase):
             "units": [generation.unit(instance.name, instance.role) for instance in spec.instances],
             "models": [{"path": path, "where": where} for path, where in models.items()],
             "made": told["model_source"] != "path",
-            "release": project.release_of(root, told),
+            "release": None if told.get("pd_rollback") else project.release_of(root, told),
             "device": spec.engines[0].vars["engine_device"],
             "floor_mib": told["pd_disk_floor_mib"],
             "commands": told["pd_preflight_commands"],

@@ -32,9 +32,8 @@ options:
     type: bool
     default: false
   release:
-    description: The release that must be there, whole.
+    description: The release that must be there, whole. Left out of a rollback, whose generation brings its own release (M(pd_generation) judges it).
     type: str
-    required: true
   flags:
     description: Flags of the engines that are the user's (C(flag), C(value), C(where)), made by the action plugin.
     type: list
@@ -87,7 +86,7 @@ SPEC: dict[str, Any] = {
     "units": {"type": "list", "elements": "str", "default": []},
     "models": {"type": "list", "elements": "dict", "required": True},
     "made": {"type": "bool", "default": False},
-    "release": {"type": "str", "required": True},
+    "release": {"type": "str"},
     "flags": {"type": "list", "elements": "dict", "default": []},
     "device": {"type": "str", "default": "cuda"},
     "floor_mib": {"type": "int", "default": 512},
@@ -99,8 +98,9 @@ def asked(params: dict[str, Any], check: bool) -> list[refusal.Problem]:
     """What an edit mends: ports the kernel hands out, flags, stand-ins, units."""
     wanted = [ports.Port(**{**port, "number": int(port["number"])}) for port in params["ports"]]
     found = list(ports.ephemeral_conflicts(wanted, preflight.sysctl("ip_local_port_range"), preflight.sysctl("ip_local_reserved_ports")))
-    found += preflight.flags(params["flags"], params["release"])
-    found += preflight.stand_ins(params["release"]) if params["device"] == "cuda" else []
+    if params["release"]:
+        found += preflight.flags(params["flags"], params["release"])
+        found += preflight.stand_ins(params["release"]) if params["device"] == "cuda" else []
     return found + list(fragments.look(params["units"], may_be_absent=check))
 
 
@@ -109,8 +109,9 @@ def machine(params: dict[str, Any], check: bool, seen: list[strays.Process]) -> 
     found = list(preflight.disk(preflight.WRITTEN, params["floor_mib"]))
     missing = [one for model in params["models"] for one in preflight.model(Path(model["path"]), model["where"])]
     found += missing if not (check and params["made"]) else []
-    found += preflight.release(params["release"]) if not check else []
-    found += preflight.runs(params["release"], [Path(model["path"]) / "config.json" for model in params["models"] if not missing])
+    if params["release"]:
+        found += preflight.release(params["release"]) if not check else []
+        found += preflight.runs(params["release"], [Path(model["path"]) / "config.json" for model in params["models"] if not missing])
     wanted = [ports.Port(**{**port, "number": int(port["number"])}) for port in params["ports"]]
     found += strays.strangers(wanted, params["units"])
     idle = [unit for unit in params["units"] if observe.unit(unit).active_state in ("inactive", "failed")]

@@ -15,11 +15,11 @@ SHORT = 4
 """A secret shorter than this is hidden where it stands as a word: hidden everywhere, `id` would make any text unreadable."""
 NAMED = re.compile(
     r"""(\b[\w-]*(?:api[-_]?keys?|secret|passw(?:or)?d|credentials?|[-_]token)\b["']?\s*[:=]\s*["']?)"""
-    r"""(?:(?<=")[^"\n]*|(?<=')[^'\n]*|[^\s"',;)}\]]+)"""
+    r"""(?:(?<=")[^"\n]*|(?<=')[^'\n]*|(?!(?:None|null|true|false)\b(?!-))[^\s"',;)}\]]+)"""
     r"""|(\bBearer\s+)[^\s"']+|(\s--[\w-]*(?:api-keys?|secret|passw(?:or)?d|token)\s+)[^\s"']+""",
     re.IGNORECASE,
 )
-"""A value that stands beside a name that says what it is, whoever's it is."""
+"""A value that stands beside a name that says what it is, whoever's it is; that none is set is no secret, and JSON stays JSON."""
 
 
 def values(told: Any, secret: bool = False) -> frozenset[str]:

@@ -55,6 +55,8 @@ def test_report_095_no_form_of_a_secret_is_left(secret: str) -> None:
     [
         ("api_key='abc', port=1", "api_key='<secret>', port=1"),
         ('{"admin_api_key": "a b", "port": 1}', '{"admin_api_key": "<secret>", "port": 1}'),
+        ('{"admin_api_key": null, "port": 1}', '{"admin_api_key": null, "port": 1}'),
+        ("api_key=None, admin_api_key=None-of-yours", "api_key=None, admin_api_key=<secret>"),
         ("HF_TOKEN=hf_abc OTHER=1", "HF_TOKEN=<secret> OTHER=1"),
         ("Authorization: Bearer abc.def", "Authorization: Bearer <secret>"),
         ("python -m x --api-key abc --port 1", "python -m x --api-key <secret> --port 1"),
