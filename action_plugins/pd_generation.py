@@ -84,7 +84,7 @@ class ActionModule(ActionBase):
         spec = project.read_spec(root, told.get("ansible_inventory_sources") or [], told["groups"], told["hostvars"])
         release = project.release_of(root, next(iter(spec.nodes.values())))
         restart = self._flag("restart")
-        nonce = generation.next_nonce(seen["nonce"], restart, seen["unfinished"] is not None, secrets.token_hex(4))
+        nonce = generation.next_nonce(seen["nonce"], restart, seen["finishing"], secrets.token_hex(4))
         return generation.Wanted(members.members(spec, release), release, nonce)
 
 

@@ -160,6 +160,8 @@ def observed(asked: str | None) -> dict[str, Any]:
         "bad": ledger.bad_contents(entries),
         "usual": {step: asdict(usual) for step, usual in forecast.history(entries).items()},
         "unfinished": begun,
+        # one that was cut off while it brought a proven generation up (a recovery, a rollback) has proven nothing new to go on with
+        "finishing": begun is not None and not ledger.is_good(entries, begun["generation"]),
     }
 
 

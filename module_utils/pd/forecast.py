@@ -25,6 +25,8 @@ class Usual:
     times: int
 
     def __str__(self) -> str:
+        if self.times == 1:
+            return f"{took(self.median)} the last time"
         return f"usually {took(self.median)} ({took(self.low)} to {took(self.high)}, {self.times} times)"
 
 

@@ -189,12 +189,13 @@ def diff_against(before: Mapping[str, Mapping[str, Any]], wanted: Wanted) -> lis
     return found
 
 
-def next_nonce(current_nonce: str | None, restart: bool, unfinished: bool, fresh: str) -> str:
+def next_nonce(current_nonce: str | None, restart: bool, finishing: bool, fresh: str) -> str:
     """The nonce of the generation to bring up.
 
     site.yml (`restart` false) carries the current one over, so it does not undo a restart; restart-pd.yml takes a fresh one,
-    except when the last transaction never ended: then it finishes that one instead of starting over.
+    except when the last transaction never ended and its generation is unproven (`finishing`): then it finishes that one instead of
+    starting over. A proven one (a recovery was cut off, or is at work) needs no restart to be finished, but one was asked for.
     """
     if current_nonce is None:
         return fresh
-    return fresh if restart and not unfinished else current_nonce
+    return fresh if restart and not finishing else current_nonce

@@ -14,12 +14,16 @@ DIES = {"signal": "SIGKILL", "message": "RuntimeError: CUDA out of memory"}
 FAILED = ("begin", "stop router0", "start prefill0", "bad", "start prefill0", "gate router0 READY", "end failed")
 """A generation that fails, and the good one of before brought up once."""
 NEW = "new new new"
+UNTRIED = "new same new"
+"""Prefill failed first: decode was never stopped, and runs the good generation still."""
 KILL = "systemctl kill --signal=KILL sglang-engine@decode0"
 
 
-def rolled_back(arrange: Arrange, *says: str, ledger: tuple[str, ...] = FAILED, reports: tuple[str, ...] = (), **waits: int) -> Scenario:
+def rolled_back(
+    arrange: Arrange, *says: str, fate: str = NEW, ledger: tuple[str, ...] = FAILED, reports: tuple[str, ...] = (), **waits: int
+) -> Scenario:
     """The fault is in the generation that is asked for: the run fails, the good one serves again."""
-    return Scenario(play("restart-pd.yml", **waits), "rolled back", says, NEW, arrange, ledger, reports=reports)
+    return Scenario(play("restart-pd.yml", **waits), "rolled back", says, fate, arrange, ledger, reports=reports)
 
 
 def serves(arrange: Arrange, *says: str, ledger: tuple[str, ...] = (), reports: tuple[str, ...] = (), **waits: int) -> Scenario:
@@ -47,14 +51,14 @@ SCENARIOS = {
     ),
     "prefill answers 200 and generates nothing": rolled_back(
         in_generation("prefill0", generates_nothing=True),
-        r"0 tokens \(200 without a token proves nothing\)", ledger=("gate prefill0 WAIT", *FAILED[3:]), reports=("021",), pd_start_deadline=12,
+        r"0 tokens \(200 without a token proves nothing\)", fate=UNTRIED, reports=("021",), pd_start_deadline=12,
     ),
     "the scheduler hangs, its load report is stale": rolled_back(
         in_generation("decode0", hang_scheduler=True), "decode0 did not reach `working`", reports=("021", "022"), pd_start_deadline=10,
     ),
     "the bootstrap thread is dead": rolled_back(
         in_generation("prefill0", bootstrap_thread_dead=True), "router0 did not reach `serving`", "no answer in 4 s",
-        ledger=("gate prefill0 READY", "gate decode0 READY", "gate router0 WAIT", *FAILED[3:]), reports=("001", "013"),
+        ledger=("gate prefill0 READY", "gate decode0 READY", "start router0", *FAILED[3:]), reports=("001", "013"),
         pd_serve_deadline=15, pd_request_timeout=4,
     ),
     "every transfer fails while health is green": rolled_back(
@@ -72,7 +76,7 @@ SCENARIOS = {
         r"(without \[DONE\]|peer closed|incomplete)", pd_serve_deadline=15,
     ),
     "prefill answers 500": rolled_back(
-        in_generation("prefill0", answer_status=500), "prefill0 did not reach `working`", "500", reports=("013",), pd_start_deadline=12,
+        in_generation("prefill0", answer_status=500), "prefill0 did not reach `working`", "500", fate=UNTRIED, reports=("013",), pd_start_deadline=12,
     ),
     "a silent engine is dead, long before its deadline": rolled_back(
         in_generation("decode0", never_ready="load"), "decode0 did not reach `working`: DEAD", ledger=("gate decode0 DEAD", *FAILED[3:]),

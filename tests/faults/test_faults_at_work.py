@@ -36,15 +36,24 @@ from tests.support.project import Outcome, Project, ledger
 pytestmark = pytest.mark.host
 NEW = "new new new"
 LOCK = "/var/lib/sglang-pd/lock"
+OPEN = r"""
+import re, time, urllib.request
+while not re.search("^smg_worker_cb_state.* 1(.0)?$", urllib.request.urlopen("http://127.0.0.1:29000/metrics").read().decode(), re.M):
+    time.sleep(0.1)
+"""
+"""Ends once a circuit is open."""
 WORKERS = f"python3 -c 'import urllib.request as u; print(u.urlopen(\"{ROUTER}/workers\").read().decode())'"
 
 
 def circuits_open(pair: Pair) -> None:
     """A burst of failures opened the router's circuits; the engine is healthy again, health and readiness say so, nobody is served."""
-    scripted("decode0", answer_status=500)(pair)
-    for _ in range(3):
-        assert answer(pair, 10) != ""
-    scripted("decode0")(pair)
+    for engine in ("prefill0", "decode0"):
+        scripted(engine, answer_status=500)(pair)
+    for _ in range(2):
+        assert "500" in answer(pair, 20)
+    pair.machine.exec(["python3", "-c", OPEN], timeout=10)
+    for engine in ("prefill0", "decode0"):
+        scripted(engine)(pair)
     assert pair.status(f"{ROUTER}/readiness") == 200
     assert "503" in answer(pair, 10)
 

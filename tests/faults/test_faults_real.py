@@ -89,7 +89,7 @@ SCENARIOS = {
         lab_fault("decode0", "die-while-loading"), ("gate decode0 DEAD",), "decode0 did not reach `working`: DEAD at `alive`", "die-while-loading",
     ),
     "the bootstrap thread is dead": rolled_back(
-        lab_fault("prefill0", "bootstrap-thread-dies"), ("gate prefill0 READY", "gate router0 WAIT"),
+        lab_fault("prefill0", "bootstrap-thread-dies"), ("gate prefill0 READY", "start router0"),
         "router0 did not reach `serving`", "no answer in 15 s",
     ),
     "decode dies after READY, in the settle window": Scenario(

@@ -66,7 +66,18 @@ def test_a_killed_run_is_finished_with_the_nonce_it_had() -> None:
     other, _ = written(cut_off)
     ledger.append("begin", {"run": "r1", "generation": other})
     told = run("pd_generation", state="observed")
-    assert (told["current"], told["nonce"], told["unfinished"]["run"]) == (made, "nonce002", "r1")
+    assert (told["current"], told["nonce"], told["unfinished"]["run"], told["finishing"]) == (made, "nonce002", "r1", True)
+
+
+@pytest.mark.usefixtures("etc")
+def test_a_recovery_that_is_at_work_is_not_what_restart_pd_is_asked_to_finish() -> None:
+    """It brings up what was proven already: to finish it nothing need restart, and then nothing did."""
+    made, _ = written()
+    run("pd_generation", state="current", id=made)
+    run("pd_generation", state="good", id=made, rungs={})
+    ledger.append("begin", {"run": "r1", "generation": made})
+    told = run("pd_generation", state="observed")
+    assert (told["nonce"], told["unfinished"]["run"], told["finishing"]) == ("nonce001", "r1", False)
 
 
 def test_check_mode_writes_nothing(etc: Path) -> None:

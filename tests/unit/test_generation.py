@@ -219,7 +219,7 @@ def test_report_095_a_secret_is_hidden_in_every_form_and_place(changes: dict[str
 
 
 @pytest.mark.parametrize(
-    ("current", "restart", "unfinished", "expected"),
+    ("current", "restart", "finishing", "expected"),
     [
         pytest.param(None, False, False, "fresh", id="first install"),
         pytest.param(None, True, False, "fresh", id="restart-pd.yml on a machine that never had one"),
@@ -229,5 +229,5 @@ def test_report_095_a_secret_is_hidden_in_every_form_and_place(changes: dict[str
         pytest.param("now", False, True, "now", id="site.yml after a killed run"),
     ],
 )
-def test_next_nonce(current: str | None, restart: bool, unfinished: bool, expected: str) -> None:
-    assert generation.next_nonce(current, restart, unfinished, "fresh") == expected
+def test_next_nonce(current: str | None, restart: bool, finishing: bool, expected: str) -> None:
+    assert generation.next_nonce(current, restart, finishing, "fresh") == expected
