@@ -8,6 +8,8 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from pd import members, project
 
+NAMES = ("runtime_python", "runtime_engine_lock", "runtime_router_lock", "runtime_nvcc_lock", "runtime_packages")
+
 
 class ActionModule(ActionBase):
     """The id is computed on the controller from the lock files and packages; only the look is made on the node."""
@@ -16,12 +18,11 @@ class ActionModule(ActionBase):
         """`id`, `path`, `there`: whether its release.json exists, and `keep`: the releases that a rollback may need."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         told = task_vars or {}
-        names = ("runtime_python", "runtime_engine_lock", "runtime_router_lock", "runtime_packages")
-        node = {name: self._templar.template(told[name]) for name in names}
+        node = {name: self._templar.template(told[name]) for name in NAMES}
         try:
             release = project.release_of(Path(told["playbook_dir"]), node)
         except FileNotFoundError as error:
-            return {**result, "failed": True, "msg": f"runtime_engine_lock, runtime_router_lock, runtime_packages (group_vars/nodes.yml): {error}"}
+            return {**result, "failed": True, "msg": f"{', '.join(NAMES[1:])} (group_vars/nodes.yml): {error}"}
         path = f"{members.RELEASES}/{release}"
         seen = self._execute_module(module_name="ansible.builtin.stat", module_args={"path": f"{path}/release.json"}, task_vars=told)
         if seen.get("failed"):

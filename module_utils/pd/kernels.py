@@ -19,6 +19,8 @@ PACKAGE = "kernels"
 """The package in `runtime_packages`; where engines want kernels, the release must have it."""
 WANTED, REPORTS = "PD_KERNELS", "PD_KERNELS_REPORT"
 GPU_KERNELS = ("index_bf16", "sparse_decode")
+BUILT = "index_bf16"
+"""The kernel that is compiled when the release is made."""
 NAMES = ("guards", *GPU_KERNELS)
 LONGEST = 86400
 """A day, in seconds."""
@@ -62,10 +64,10 @@ def problems(spec: Spec) -> Iterator[Problem]:
             yield from _name(name, names, where)
         yield from _place(spec, instance, [name for name in names if name in NAMES], where)
         yield from _knobs(spec, instance, names)
-    having = [instance for instance in spec.engines if "index_bf16" in wanted(instance)]
+    having = [instance for instance in spec.engines if BUILT in wanted(instance)]
     lacking = [instance.name for instance in spec.engines if instance not in having]
     for instance in having if lacking else ():
-        found = f"index_bf16 here and not in {', '.join(lacking)}: they would refuse each other's cache"
+        found = f"{BUILT} here and not in {', '.join(lacking)}: they would refuse each other's cache"
         yield Problem(spec.where(instance, "engine_kernels"), "engine_kernels", found, "it in engine_kernels of both roles, or of none")
 
 
@@ -82,6 +84,9 @@ def _place(spec: Spec, instance: Instance, names: Sequence[str], where: str) -> 
     if names and PACKAGE not in packages:
         found = f"{', '.join(names)}, but the release is made without the package {PACKAGE}"
         yield Problem(where, "engine_kernels", found, f"{PACKAGE} in runtime_packages (group_vars/nodes.yml), or []")
+    if BUILT in names and not spec.nodes.get(instance.machine, {}).get("runtime_nvcc_lock"):
+        found = f"{BUILT}, but the release is made without a compiler for it (runtime_nvcc_lock is empty)"
+        yield Problem(where, "engine_kernels", found, "runtime_nvcc_lock: nvcc.lock (group_vars/nodes.yml), or the list without it")
     for name in names:
         if name in GPU_KERNELS and instance.vars.get("engine_device", "cuda") != "cuda":
             yield Problem(where, "engine_kernels", f"{name} on {instance.vars['engine_device']}: it is a kernel for GPUs", "the list without it")

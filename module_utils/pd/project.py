@@ -52,5 +52,6 @@ def plain(value: Any) -> Any:
 
 def release_of(root: Path, node: Mapping[str, Any]) -> str:
     """The release a node's variables ask for. Raises FileNotFoundError naming the lock or package that is missing."""
-    locks = [root / "requirements" / node[name] for name in ("runtime_engine_lock", "runtime_router_lock")]
+    names = ("runtime_engine_lock", "runtime_router_lock", "runtime_nvcc_lock")
+    locks = [root / "requirements" / node[name] for name in names if node.get(name)]
     return release.release_id(node["runtime_python"], locks, [root / p for p in node["runtime_packages"]])

@@ -61,6 +61,14 @@ def test_a_release_says_what_it_was_made_of(site: Site) -> None:
     assert "--require-hashes" in site.calls.read_text()
 
 
+def test_a_lock_of_a_compiler_is_part_of_what_it_was_made_of(site: Site, tmp_path: Path) -> None:
+    """And it must be there; `tests/render/test_release_kernels.py` compiles with it."""
+    assert site.build(f"--nvcc-lock={tmp_path / 'absent'}") == 1
+    (tmp_path / "nvcc.lock").write_text("nvcc")
+    assert site.build(f"--nvcc-lock={tmp_path / 'nvcc.lock'}") == 0
+    assert set(site.record()["locks"]) == {"engine", "router", "nvcc"}
+
+
 def test_a_whole_release_is_left_alone(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     site.build()
     before = site.calls.read_text()

@@ -70,7 +70,7 @@ def test_a_gate_is_never_ready_while_one_process_lacks_a_kernel(lacking: int) ->
     assert (verdict.state, verdict.rung) == ("DEAD", "working") and "reports no kernels" in verdict.why
 
 
-KERNELS_IN = {"node0": {"runtime_packages": ["kernels"]}}
+KERNELS_IN = {"node0": {"runtime_packages": ["kernels"], "runtime_nvcc_lock": "nvcc.lock"}}
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
     "misspelt": ({"engine_kernels": ["gaurds"]}, KERNELS_IN, "gaurds: there is no such kernel", "guards"),
     "nothing near": ({"engine_kernels": ["x"]}, KERNELS_IN, "x: there is no such kernel", "one of guards, index_bf16, sparse_decode"),
@@ -181,3 +181,13 @@ def test_a_report_belongs_to_one_process(tmp_path: Path, monkeypatch: pytest.Mon
         (tmp_path / "42.json").write_text(report)
     assert observe.kernels_of(42, str(tmp_path)) == seen
     assert observe.kernels_of(42, None) is None
+
+
+@pytest.mark.parametrize(("lock", "count"), [("nvcc.lock", 0), ("", 2), (None, 2)])
+def test_a_kernel_that_the_release_did_not_compile_is_refused(lock: str | None, count: int) -> None:
+    """Both engines ask for it, and each is named."""
+    asked = spec(prefill0={"engine_kernels": ["index_bf16"]}, decode0={"engine_kernels": ["index_bf16"]})
+    nodes = {"node0": {"runtime_packages": ["kernels"], "runtime_nvcc_lock": lock}}
+    problems = list(kernels.problems(replace(asked, nodes=nodes)))
+    assert len(problems) == count
+    assert all("without a compiler for it (runtime_nvcc_lock is empty)" in one.found for one in problems)

@@ -1,7 +1,7 @@
 """Build the kernels with nvcc: the library that op.py loads, or one architecture's cubin with ptxas's report.
 
-nvcc is the one on PATH, or the one of the wheels of requirements/nvcc.lock in this environment. Run by hand, by the
-`runtime` role, or when the wheel is built: never by a serving process.
+nvcc is the one of the wheels of requirements/nvcc.lock in this environment, or the one on PATH. Run by the `runtime`
+role when it makes a release (as a script, by a venv that has nothing but nvcc), or by hand: never by a serving process.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ class Nvcc:
 
 
 def find_nvcc() -> Nvcc:
-    """The nvcc on PATH, or that of the wheels in this environment; RuntimeError says how to get one."""
+    """The nvcc of the wheels in this environment, whose version is pinned, or the one on PATH; RuntimeError says how to get one."""
     wheels = Path(sysconfig.get_path("purelib")) / "nvidia" / "cu13"
-    on_path = shutil.which("nvcc")
-    path = Path(on_path) if on_path else wheels / "bin" / "nvcc"
+    path, on_path = wheels / "bin" / "nvcc", None
+    if not path.exists() and (on_path := shutil.which("nvcc")):
+        path = Path(on_path)
     if not path.exists():
         raise RuntimeError(f"no nvcc on PATH and none at {path}; run `pip install --require-hashes -r requirements/nvcc.lock`")
     printed = _run([str(path), "--version"]).stdout

@@ -1,7 +1,7 @@
 """Build and prune releases on the node: a directory with one venv for the engines and one for the router.
 
     build_release.py build --root /opt/sglang-pd/releases --id ID --uv UV --python /usr/bin/python3
-                           --engine-lock F --router-lock F [--package DIR_OR_WHEEL]... [--env NAME=VALUE]...
+                           --engine-lock F --router-lock F [--nvcc-lock F] [--package DIR_OR_WHEEL]... [--env NAME=VALUE]...
                            [--engine-import MODULE]... [--link-mode copy] [--cache DIR] [--needed-mib 15000]
                            [--newest 3] [--keep ID]...
     build_release.py prune --root /opt/sglang-pd/releases [--keep ID]... --newest 3
@@ -45,6 +45,7 @@ if importlib.util.find_spec("sglang") and importlib.util.find_spec("sglang.srt")
         for action in parser._actions for word in action.option_strings if word.startswith("--")
     }))
 """
+CUDA_BUILD = "lib/python3*/site-packages/pd_kernels/index_bf16/build.py"
 ROUTER_IMPORTS = ("sglang_router.launch_router", "yaml")
 
 
@@ -82,6 +83,12 @@ def require_files(paths: list[Path]) -> None:
     missing = [str(path) for path in paths if not path.exists()]
     if missing:
         raise BuildError(f"not there: {', '.join(missing)}")
+
+
+def locks(args: argparse.Namespace) -> dict[str, Path]:
+    """What a release is made from, by name."""
+    given = {"engine": args.engine_lock, "router": args.router_lock, "nvcc": args.nvcc_lock}
+    return {name: lock for name, lock in given.items() if lock}
 
 
 class Builder:
@@ -130,6 +137,17 @@ class Builder:
             with self.phase(f"engine: {package.name}"):
                 self.run(self.args.uv, "pip", "install", "--quiet", "--no-deps", "--python", python, package)
 
+    def compile(self, lock: Path) -> None:
+        """Compile the CUDA kernels of pd_kernels with the nvcc of `lock`, for good: a serving process never does.
+
+        The compiler goes when it is done: it takes 400 MB, and the release only needs the library.
+        """
+        for source in (self.where / "engine").glob(CUDA_BUILD):
+            compiler = self.venv("nvcc", lock)
+            with self.phase(f"engine: {source.parent.name}, compiled"):
+                say(self.run(compiler, source).strip())
+            shutil.rmtree(self.where / "nvcc")
+
     def check(self, name: str, python: Path, modules: tuple[str, ...]) -> dict[str, str]:
         """Import `modules` in venv `name`; return the versions of everything that is installed there."""
         with self.phase(f"{name}: imports, and their bytecode"):
@@ -148,6 +166,8 @@ class Builder:
         start = time.monotonic()
         engine = self.venv("engine", self.args.engine_lock)
         self.add(engine, self.args.package)
+        if self.args.nvcc_lock:
+            self.compile(self.args.nvcc_lock)
         self.flags(engine)
         router = self.venv("router", self.args.router_lock)
         packages = {
@@ -161,7 +181,7 @@ class Builder:
             "size_mib": tree_mib(self.where),
             "python": self.run(engine, "-c", "import platform; print(platform.python_version())").strip(),
             "uv": self.run(self.args.uv, "--version").strip(),
-            "locks": {"engine": digest(self.args.engine_lock), "router": digest(self.args.router_lock)},
+            "locks": {name: digest(lock) for name, lock in locks(self.args).items()},
             "extra": [package.name for package in self.args.package],
             "packages": packages,
         }
@@ -195,7 +215,7 @@ def build(args: argparse.Namespace) -> None:
         if (where / RECORD).exists():
             say(f"release {args.id}: complete")
             return
-        require_files([args.uv, args.python, args.engine_lock, args.router_lock, *args.package])
+        require_files([args.uv, args.python, *locks(args).values(), *args.package])
         if where.exists():
             say(f"release {args.id}: half made, removed")
             shutil.rmtree(where)
@@ -272,6 +292,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     make.add_argument("--id", required=True)
     for name in ("--uv", "--python", "--engine-lock", "--router-lock"):
         make.add_argument(name, type=Path, required=True)
+    make.add_argument("--nvcc-lock", type=Path, help="compile the CUDA kernels of pd_kernels with the nvcc of this lock")
     make.add_argument("--package", type=Path, action="append", default=[], help="into the engine's venv, without deps")
     make.add_argument("--engine-import", action="append", metavar="MODULE", help="what the check imports in the engine's venv")
     make.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="for the import check")
