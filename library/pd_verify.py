@@ -54,9 +54,16 @@ findings:
 from typing import Any  # noqa: E402
 
 from ansible.module_utils.basic import AnsibleModule  # noqa: E402
-from ansible.module_utils.pd import ledger, node, ops, truth, truth_table  # noqa: E402
+from ansible.module_utils.pd import ledger, node, ops, store, truth, truth_table, truth_unattended  # noqa: E402
 
 SPEC: dict[str, Any] = {"request_timeout": {"type": "float", "default": 8.0}}
+
+
+def edited(current: str) -> list[dict[str, Any]]:
+    """A finding where the generation on disk is not what was proven: the next start, a recovery's too, would start something else."""
+    wrong = store.changed_by_hand(current, node.manifest(current))
+    told = f"{', '.join(wrong)} of generation {current} was changed by hand: a start would not start what was proven"
+    return [truth_unattended.finding("", told, True)] if wrong else []
 
 
 def main() -> None:
@@ -69,11 +76,11 @@ def main() -> None:
         ops.ensure()
         seen = truth.look(current, module.params["request_timeout"])
         entries = ledger.read()
-        story = truth.story(current, entries)
+        story, changed = truth.story(current, entries), edited(current)
     except (RuntimeError, OSError, ValueError, node.NoGenerationError) as error:
         module.fail_json(msg=f"generation {current}: {error}")
     table = truth_table.judge(seen, current, ledger.is_good(entries, current), ledger.proved_rungs(entries, current), story)
-    module.exit_json(changed=False, generation=current, **table)
+    module.exit_json(changed=False, generation=current, **{**table, "findings": [*changed, *table["findings"]]})
 
 
 if __name__ == "__main__":

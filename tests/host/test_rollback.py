@@ -102,6 +102,8 @@ def test_a_generation_changed_by_hand_is_refused(pair: Pair) -> None:
         assert refused.rc != 0 and f"decode0/env of generation {first} is not what was written there" in "\n".join(refused.failures())
     current = pair.generation()
     pair.machine.exec(f"echo >> /etc/sglang-pd/generations/{current}/prefill0/config.yaml")
+    seen = pair.project.play("verify.yml")
+    assert seen.rc != 0 and f"prefill0/config.yaml of generation {current} was changed by hand" in seen.stdout
     refused = pair.project.play("restart-pd.yml")
     assert refused.rc != 0 and f"prefill0/config.yaml of generation {current}" in "\n".join(refused.failures())
     assert pair.pids() == before
