@@ -54,7 +54,7 @@ def killed_while_loading(pair: Pair) -> Outcome:
 
 
 def decode_dies_in_the_settle_window(pair: Pair) -> Outcome:
-    return meanwhile(pair, "restart-pd.yml", after("gate router0 until serving"), lambda: pair.machine.exec(KILL), **WAITS, **{"pd_settle": 10})
+    return meanwhile(pair, "restart-pd.yml", after("gate router0 until serving"), lambda: pair.machine.exec(KILL), **{**WAITS, "pd_settle": 10})
 
 
 def clients_told(pair: Pair) -> Outcome:
@@ -88,9 +88,9 @@ SCENARIOS = {
     "decode dies while loading": rolled_back(
         lab_fault("decode0", "die-while-loading"), ("gate decode0 DEAD",), "decode0 did not reach `working`: DEAD at `alive`", "die-while-loading",
     ),
-    "the bootstrap thread is dead": rolled_back(
-        lab_fault("prefill0", "bootstrap-thread-dies"), ("gate prefill0 READY", "start router0"),
-        "router0 did not reach `serving`", "no answer in 15 s",
+    "the bootstrap thread dies, and its guard ends the engine": rolled_back(
+        lab_fault("prefill0", "bootstrap-thread-dies"), ("gate prefill0 READY", "start router0", "gate router0 DEAD"),
+        "router0 did not reach `serving`: DEAD at `settled` .*prefill0 was READY, then died", "bootstrap-thread-dies: NIXL peer set-up fails",
     ),
     "decode dies after READY, in the settle window": Scenario(
         decode_dies_in_the_settle_window, "rolled back", ("did not reach `settled`: DEAD", "decode0"), NEW,
