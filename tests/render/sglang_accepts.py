@@ -50,7 +50,7 @@ def release() -> Path:
     parts = [BUILDER, *LOCKS.values(), *sorted(STANDINS.rglob("*.py"))]
     name = hashlib.sha256(b"".join(part.read_bytes() for part in parts) + sys.version.encode()).hexdigest()[:12]
     where = CACHE / "releases"
-    command = [sys.executable, str(BUILDER), "build", f"--root={where}", f"--id={name}", f"--uv={uv}"]
+    command = [sys.executable, str(BUILDER), f"--root={where}", f"--id={name}", f"--uv={uv}"]
     command += [f"--python={sys.executable}", f"--cache={CACHE / 'uv'}", "--link-mode=hardlink", "--newest=1"]
     command += [f"--engine-lock={LOCKS['engine-cpu.lock']}", f"--router-lock={LOCKS['router.lock']}"]
     command += [f"--package={STANDINS}", "--env=SGLANG_USE_CPU_ENGINE=1", "--needed-mib=8000"]

@@ -14,7 +14,7 @@ LOCKS = ROOT / "requirements"
 
 def test_a_release_is_made_with_the_library_and_without_its_compiler(tmp_path: Path) -> None:
     """The engine's own packages (11 GB) are left out: nvcc's venv, the package and the library are as on a GPU host."""
-    command: list[str | Path] = [sys.executable, ROOT / "roles" / "runtime" / "files" / "build_release.py", "build", "--id=x", f"--root={tmp_path}"]
+    command: list[str | Path] = [sys.executable, ROOT / "roles" / "runtime" / "files" / "build_release.py", "--id=x", f"--root={tmp_path}"]
     command += [f"--uv={Path(sys.executable).parent / 'uv'}", f"--python={sys.executable}", f"--engine-lock={LOCKS / 'bootstrap.lock'}"]
     command += [f"--router-lock={LOCKS / 'router.lock'}", f"--nvcc-lock={LOCKS / 'nvcc.lock'}", f"--package={ROOT / 'kernels'}"]
     done = subprocess.run([*command, "--engine-import=json", "--needed-mib=1"], capture_output=True, text=True, check=False)

@@ -35,7 +35,7 @@ class Site:
         self.uv.chmod(0o755)
 
     def build(self, *more: str, name: str = "a1") -> int:
-        command = ["build", f"--root={self.root}", f"--id={name}", f"--uv={self.uv}", "--needed-mib=1", *more]
+        command = [f"--root={self.root}", f"--id={name}", f"--uv={self.uv}", "--needed-mib=1", *more]
         command += [f"--python={self.inputs['python']}", f"--engine-lock={self.inputs['engine.lock']}"]
         return int(script()["main"]([*command, f"--router-lock={self.inputs['router.lock']}"]))
 
@@ -140,7 +140,7 @@ def test_prune_keeps_the_newest_and_the_named(site: Site) -> None:
         site.build("--newest=9", name=name)
         os.utime(site.root / name / "release.json", (age, age))
     (site.root / "half").mkdir()
-    script()["main"](["prune", f"--root={site.root}", "--newest=1", "--keep=named"])
+    script()["prune"](site.root, ["named"], 1)
     assert sorted(path.name for path in site.root.iterdir() if path.is_dir()) == ["named", "new"]
 
 

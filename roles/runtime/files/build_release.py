@@ -1,12 +1,10 @@
-"""Build and prune releases on the node: a directory with one venv for the engines and one for the router.
+"""Build a release on the node, and prune old ones: a directory with one venv for the engines and one for the router.
 
-    build_release.py build --root /opt/sglang-pd/releases --id ID --uv UV --python /usr/bin/python3
-                           --engine-lock F --router-lock F [--nvcc-lock F] [--package DIR_OR_WHEEL]... [--env NAME=VALUE]...
-                           [--engine-import MODULE]... [--link-mode copy] [--cache DIR] [--needed-mib 15000]
-                           [--newest 3] [--keep ID]...
-    build_release.py prune --root /opt/sglang-pd/releases [--keep ID]... --newest 3
+    build_release.py --root /opt/sglang-pd/releases --id ID --uv UV --python /usr/bin/python3
+                     --engine-lock F --router-lock F [--nvcc-lock F] [--package DIR_OR_WHEEL]... [--env NAME=VALUE]...
+                     [--engine-import MODULE]... [--link-mode copy] [--cache DIR] [--needed-mib 15000] [--newest 3] [--keep ID]...
 
-`build` writes `release.json` last. A directory without one is half made: nothing may start from it, and the next build
+It writes `release.json` last. A directory without one is half made: nothing may start from it, and the next build
 of that id removes it first. A complete one is left as it is, in 0.1 s. Progress goes to stdout, one line a phase;
 errors go to stderr and exit 1. Standard library only: it runs before anything of ours is installed.
 """
@@ -73,10 +71,8 @@ def require_disk(root: Path, needed_mib: int) -> None:
     """Refuse to begin what would fill the disk."""
     free_mib = shutil.disk_usage(root).free // 2**20
     if free_mib < needed_mib:
-        raise BuildError(
-            f"{root}: a release needs {needed_mib} MiB, {free_mib} MiB are free: "
-            "free some, or give the directory a larger disk"
-        )
+        told = f"{root}: a release needs {needed_mib} MiB, {free_mib} MiB are free: free some, or give the directory a larger disk"
+        raise BuildError(told)
 
 
 def require_files(paths: list[Path]) -> None:
@@ -202,7 +198,7 @@ def write_record(where: Path, record: dict[str, object]) -> None:
 
 @contextmanager
 def locked(root: Path) -> Iterator[None]:
-    """One build or prune at a time; the kernel lets go of the lock of one that was killed."""
+    """One build at a time; the kernel lets go of the lock of one that was killed."""
     root.mkdir(parents=True, exist_ok=True)
     with (root / ".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -222,7 +218,7 @@ def build(args: argparse.Namespace) -> None:
         require_disk(args.root, args.needed_mib)
         where.mkdir(mode=0o755)
         write_record(where, Builder(args, where).build())
-        _prune(args.root, [args.id, *args.keep], args.newest)
+        prune(args.root, [args.id, *args.keep], args.newest)
     say(f"release {args.id}: built")
 
 
@@ -237,12 +233,8 @@ def in_use(root: Path, proc: Path = Path("/proc")) -> set[str]:
         for name in ("exe", "cwd"):
             seen += _read(os.readlink, entry / name) + "/\0"
         for name in ("cmdline", "environ"):
-            seen += _read(_text, entry / name) + "\0"
+            seen += _read(lambda path: path.read_bytes().decode(errors="replace"), entry / name) + "\0"
     return {path.name for path in root.iterdir() if f"{path}/" in seen}
-
-
-def _text(path: Path) -> str:
-    return path.read_bytes().decode(errors="replace")
 
 
 def _read(how: Callable[[Path], str], path: Path) -> str:
@@ -252,17 +244,12 @@ def _read(how: Callable[[Path], str], path: Path) -> str:
         return ""
 
 
-def prune(args: argparse.Namespace) -> None:
-    with locked(args.root):
-        _prune(args.root, args.keep, args.newest)
-
-
 def current_release(manifest: Path = Path("/etc/sglang-pd/current/manifest.json")) -> list[str]:
     """The release of the active generation, which may have no process just now: an engine between two starts."""
     return [json.loads(manifest.read_text())["release"]] if manifest.is_file() else []
 
 
-def _prune(root: Path, keep: list[str], newest: int) -> None:
+def prune(root: Path, keep: list[str], newest: int) -> None:
     """Remove half-made releases and old ones, but for those named, the newest, the current, and any that a process runs from."""
     whole = sorted((p for p in root.glob(f"*/{RECORD}")), key=lambda p: p.stat().st_mtime, reverse=True)
     kept = {*keep, *current_release(), *[record.parent.name for record in whole[:newest]]}
@@ -281,25 +268,19 @@ def _prune(root: Path, keep: list[str], newest: int) -> None:
 
 def parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    commands = parser.add_subparsers(dest="command", required=True)
-    make = commands.add_parser("build", help="make a release, unless it is there")
-    clean = commands.add_parser("prune", help="remove releases that are neither kept nor running")
-    for command in (make, clean):
-        command.add_argument("--root", type=Path, required=True)
-        command.add_argument("--newest", type=int, default=3, help="how many of the newest are kept in any case")
-        command.add_argument("--keep", action="append", default=[], metavar="ID", help="one that a rollback may need")
-    make.set_defaults(act=build)
-    make.add_argument("--id", required=True)
+    parser.add_argument("--root", type=Path, required=True)
+    parser.add_argument("--newest", type=int, default=3, help="how many of the newest are kept in any case")
+    parser.add_argument("--keep", action="append", default=[], metavar="ID", help="one that a rollback may need")
+    parser.add_argument("--id", required=True)
     for name in ("--uv", "--python", "--engine-lock", "--router-lock"):
-        make.add_argument(name, type=Path, required=True)
-    make.add_argument("--nvcc-lock", type=Path, help="compile the CUDA kernels of pd_kernels with the nvcc of this lock")
-    make.add_argument("--package", type=Path, action="append", default=[], help="into the engine's venv, without deps")
-    make.add_argument("--engine-import", action="append", metavar="MODULE", help="what the check imports in the engine's venv")
-    make.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="for the import check")
-    make.add_argument("--link-mode", choices=("clone", "copy", "hardlink", "symlink"), default="hardlink")
-    make.add_argument("--cache", type=Path, help="uv's cache")
-    make.add_argument("--needed-mib", type=int, default=15000, help="free disk to ask for before the start")
-    clean.set_defaults(act=prune)
+        parser.add_argument(name, type=Path, required=True)
+    parser.add_argument("--nvcc-lock", type=Path, help="compile the CUDA kernels of pd_kernels with the nvcc of this lock")
+    parser.add_argument("--package", type=Path, action="append", default=[], help="into the engine's venv, without deps")
+    parser.add_argument("--engine-import", action="append", metavar="MODULE", help="what the check imports in the engine's venv")
+    parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="for the import check")
+    parser.add_argument("--link-mode", choices=("clone", "copy", "hardlink", "symlink"), default="hardlink")
+    parser.add_argument("--cache", type=Path, help="uv's cache")
+    parser.add_argument("--needed-mib", type=int, default=15000, help="free disk to ask for before the start")
     return parser.parse_args(argv)
 
 
@@ -307,7 +288,7 @@ def main(argv: list[str]) -> int:
     args = parse(argv)
     os.umask(0o022)  # the service user reads what root builds
     try:
-        args.act(args)
+        build(args)
     except BuildError as error:
         sys.stderr.write(f"release: {error}\n")
         return 1
