@@ -25,6 +25,8 @@ import os, signal, sys
 from lab import guest, machine, network, overlay, record, recipe, image
 from lab.progress import Plain
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background of a shell is started with it ignored
+
 def die(number=signal.SIGKILL):
     os.kill(os.getpid(), number)
     signal.pause()
