@@ -84,6 +84,7 @@ class ActionModule(ActionBase):
         args, name = self._task.args, step["instance"]
         baseline: Answer | None = None
         progress: Answer | None = None
+        whys: list[str] = []
         end = time.monotonic() + float(args["deadline"])
 
         def call() -> Answer:
@@ -101,7 +102,8 @@ class ActionModule(ActionBase):
                 seconds=max(0.5, min(CALL_SECONDS, end - time.monotonic())),
             )
             baseline, progress = seen.get("baseline") or baseline, seen.get("progress") or progress
-            return seen
+            whys.extend([] if seen.get("failed") or seen["verdict"]["why"] in whys[-1:] else [seen["verdict"]["why"]])
+            return {**seen, "before": whys[-2] if len(whys) > 1 else ""}
 
         def tell(seen: Answer) -> str:
             usual = f"usually {patience.took(seen['usual'])} | " if seen.get("usual") else ""
@@ -159,7 +161,7 @@ def _message(step: Answer, seconds: float, verdict: Answer, seen: Answer) -> str
     who, goal = _aim(step)
     said = f"{who} did not reach `{goal}`: {verdict['state']} at `{verdict['rung']}` after {patience.took(seconds)}: {verdict['why']}"
     if verdict["state"] == "WAIT":
-        said += " (the deadline is over)"
+        said += " (the deadline is over)" + (f"; before that: {seen['before']}" if seen.get("before") else "")
     for title, lines in (("its stack", (seen.get("stack") or [])[:STACK_LINES]), ("last lines of its journal", seen.get("journal") or [])):
         said += f"\n{title}:\n" + "\n".join(f"  {line}" for line in lines) if lines else ""
     return said

@@ -78,6 +78,7 @@ def main() -> None:
         "client_patience_s": asked.patience,
         "trials": found,
     }
+    asked.out.parent.mkdir(exist_ok=True)
     asked.out.write_text(json.dumps(told, indent=1) + "\n")
 
 

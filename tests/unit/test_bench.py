@@ -111,3 +111,8 @@ def test_the_table_says_figure_spread_bound_and_command() -> None:
     assert "pair) | not within the limit; its 8" in text
     assert "| the same over the sum of own starts | 1.17 (1.17 to 1.17, n=1) | ≤ 1.15 | `python -m bench.restart outage` |" in text
     assert "2 cores, 23.5 GiB, no GPU; sglang 0.5.23; revision abc" in text
+
+
+def test_the_figures_in_the_docs_are_the_committed_ones() -> None:
+    """Nothing is typed by hand: `python -m bench.table` printed it."""
+    assert table.markdown(table.read()) in (table.RESULTS.parent.parent / "docs" / "figures.md").read_text()
