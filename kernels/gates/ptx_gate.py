@@ -95,21 +95,29 @@ def without(pattern: str, number: int, instead: str) -> Edit:
     return edit
 
 
+BARRIERS = {"8 heads, one list": 9, "16 heads, two lists": 15}
+HARMLESS = {
+    ("8 heads, one list", "without barrier 4"),
+    *(("16 heads, two lists", f"without barrier {number}") for number in (6, 12)),
+}
+"""Triton put them there; nothing that the emulator sees needs them: no warp touches a byte of another's across one, and the result is the same."""
+
+
 def planted() -> int:
-    """How many planted defects nobody saw."""
-    call, splits = CALLS["8 heads, one list"]
-    edits = {f"without barrier {n}": without(r"\tbar\.sync", n, "\tbar.none") for n in range(9)}
-    edits["a transposition lost"] = without(r"\.x4\.trans", 0, ".x4")
-    unseen = 0
-    for name, edit in edits.items():
-        try:
-            right, said = judged(call, run(call, splits, edit=edit))
-        except RuntimeError as error:
-            right, said = False, str(error)
-        unseen += right
-        sys.stdout.write(f"{'UNSEEN' if right else 'seen  '} {name}: {said}\n")
-        sys.stdout.flush()
-    return unseen
+    """How many planted defects were not seen, or are `HARMLESS` and were: a barrier left out of either form, a transposition lost."""
+    wrong = 0
+    for form, count in BARRIERS.items():
+        call, splits = CALLS[form]
+        barriers = [(f"without barrier {n}", without(r"\tbar\.sync", n, "\tbar.none")) for n in range(count)]
+        for name, edit in [("a transposition lost", without(r"\.x4\.trans", 0, ".x4")), *barriers]:
+            try:
+                right, said = judged(call, run(call, splits, edit=edit))
+            except RuntimeError as error:
+                right, said = False, str(error)
+            wrong += right is not ((form, name) in HARMLESS)
+            sys.stdout.write(f"{'unseen' if right else 'seen  '} {form}: {name}: {said}\n")
+            sys.stdout.flush()
+    return wrong
 
 
 def main() -> int:
