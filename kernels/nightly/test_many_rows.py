@@ -8,6 +8,8 @@ import torch
 from pd_kernels.sparse_decode import cases, op
 from pd_kernels.sparse_decode.cases import ListOf
 
+pytestmark = pytest.mark.timeout(1_200)  # one of them takes minutes on a busy core
+
 
 @pytest.mark.parametrize(("rows", "target"), [(64, 512), (65, 512), (80, 512), (96, 512), (96, 188), (17, 752)])
 def test_rows_through_the_chooser(rows: int, target: int) -> None:

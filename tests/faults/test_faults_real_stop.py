@@ -40,11 +40,11 @@ def test_requests_in_flight_finish_and_idle_engines_are_gone_at_once(
     """lab-facts: by itself an idle prefill takes 17 s to stop, a decode 4 s, and 8 requests that lose their decode hang for 100 s."""
     before, mark = shared_memory(real), len(ledger(real.machine))
     with ThreadPoolExecutor(8) as pool:
-        answers = [pool.submit(real.ask, f"Write a story about {number} ships.", 48) for number in range(8)]
-        time.sleep(4)  # until they are being decoded: 48 tokens of eight take 20 s here
+        answers = [pool.submit(real.ask, f"Write a long story about {number} ships.", 256) for number in range(8)]
+        time.sleep(4)  # until they are being decoded; the playbook needs some seconds to its first stop, they need many more
         done = real.project.play("restart-pd.yml", pd_strategy="overlapped").ok()
-        told = [answer.result()["usage"]["completion_tokens"] for answer in answers]
-    assert told == [48] * 8
+        told = [answer.result()["choices"][0]["finish_reason"] for answer in answers]
+    assert set(told) <= {"stop", "length"}, told
     entries = ledger(real.machine)[mark:]
     (drained,) = [e for e in entries if e["event"] == "drained"]
     assert drained["cut"] == 0 and not [e for e in entries if e["event"] == "killed"]
