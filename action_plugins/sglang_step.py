@@ -102,7 +102,8 @@ class ActionModule(ActionBase):
                 seconds=max(0.5, min(CALL_SECONDS, end - time.monotonic())),
             )
             baseline, progress = seen.get("baseline") or baseline, seen.get("progress") or progress
-            whys.extend([] if seen.get("failed") or seen["verdict"]["why"] in whys[-1:] else [seen["verdict"]["why"]])
+            if not seen.get("failed") and seen["verdict"]["why"] not in whys[-1:]:
+                whys.append(seen["verdict"]["why"])
             return {**seen, "before": whys[-2] if len(whys) > 1 else ""}
 
         def tell(seen: Answer) -> str:

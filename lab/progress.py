@@ -54,8 +54,8 @@ class Rich:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         # The API works under the system's Python, without rich.
-        from rich.console import Console  # noqa: PLC0415
-        from rich.markup import escape  # noqa: PLC0415
+        from rich.console import Console  # noqa: PLC0415  only a terminal needs it
+        from rich.markup import escape  # noqa: PLC0415  only a terminal needs it
 
         self.console = Console(stderr=True, highlight=False)
         self._escape = escape

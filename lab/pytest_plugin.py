@@ -22,7 +22,7 @@ def machines(request: pytest.FixtureRequest) -> Iterator[MachineFactory]:
     with contextlib.ExitStack() as stack:
 
         def make(image: str = "base", **options: object) -> Machine:
-            machine = Machine(unique_name(), image, **options)  # type: ignore[arg-type]
+            machine = Machine(unique_name(), image, **options)  # type: ignore[arg-type]  # Machine's own keywords
             stack.callback(machine.destroy)
             made.append(machine)
             return machine.boot()

@@ -26,11 +26,11 @@ sys.path.insert(0, str(KERNELS))
 os.environ["TRITON_ALWAYS_COMPILE"] = "1"
 os.environ.pop("TRITON_INTERPRET", None)
 
-import triton  # noqa: E402
-from triton.backends.compiler import GPUTarget  # noqa: E402
-from triton.compiler import ASTSource  # noqa: E402
+import triton  # noqa: E402  the path and the environment come first
+from triton.backends.compiler import GPUTarget  # noqa: E402  the path and the environment come first
+from triton.compiler import ASTSource  # noqa: E402  the path and the environment come first
 
-from pd_kernels.sparse_decode import kernel, shapes, splits  # noqa: E402
+from pd_kernels.sparse_decode import kernel, shapes, splits  # noqa: E402  the path and the environment come first
 
 TABLE = KERNELS / "gates" / "sparse_decode.json"
 README = KERNELS / "pd_kernels" / "sparse_decode" / "README.md"
@@ -99,7 +99,7 @@ def measured(name: str, built: Any, arch: int, folder: Path) -> Row:
         r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+ )?([A-Z0-9]+)", tool("nvdisasm", "-c", str(cubin)), re.MULTILINE
     )
     counts = {f"{word.lower()}": words.count(word) for word in COUNTED}
-    registers, stack = (int(re.search(rf"{key}:(\d+)", used)[1]) for key in ("REG", "STACK"))  # type: ignore[index]
+    registers, stack = (int(re.search(rf"{key}:(\d+)", used)[1]) for key in ("REG", "STACK"))  # type: ignore[index]  # cuobjdump says both
     spills = words.count("LDL") + words.count("STL")
     shared = built.metadata.shared
     fits = splits.ctas_per_sm(splits.Footprint(registers, shared), splits.SM_120 if arch >= 120 else splits.SM_90)

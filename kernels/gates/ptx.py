@@ -125,7 +125,7 @@ class Kernel:
         bits = (
             value if value.dtype == np.bool_ else np.ascontiguousarray(value).view(KINDS[str(8 * value.dtype.itemsize)])
         )
-        width = {"%p": np.bool_, "%rs": np.uint16, "%r": np.uint32, "%rd": np.uint64}[re.match(r"%[a-z]+", name)[0]]  # type: ignore[index]
+        width = {"%p": np.bool_, "%rs": np.uint16, "%r": np.uint32, "%rd": np.uint64}[re.match(r"%[a-z]+", name)[0]]  # type: ignore[index]  # ptx names
         bits = bits.astype(width)
         old = self.registers.get(name)
         self.registers[name] = bits if old is None else np.where(self.active, bits, old)

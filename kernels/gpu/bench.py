@@ -58,7 +58,7 @@ class Bench:
 
 def machine(dry: bool) -> dict[str, Any]:
     """Device, driver, versions and the command."""
-    import torch  # noqa: PLC0415
+    import torch  # noqa: PLC0415  after TRITON_INTERPRET is set
 
     versions = {"python": platform.python_version(), "cuda": torch.version.cuda}
     for name in PACKAGES:
@@ -85,8 +85,8 @@ def machine(dry: bool) -> dict[str, Any]:
 
 def contenders(bench: Bench) -> Iterator[Any]:
     """The op with every target, then the baselines that can run; the others go into `missing`."""
-    import torch  # noqa: PLC0415
-    from gpu import contenders as all_of_them  # noqa: PLC0415
+    import torch  # noqa: PLC0415  after TRITON_INTERPRET is set
+    from gpu import contenders as all_of_them  # noqa: PLC0415  after TRITON_INTERPRET is set
 
     for target in all_of_them.DRY_TARGETS if bench.dry else all_of_them.TARGETS:
         yield all_of_them.ours(target)
@@ -99,7 +99,7 @@ def contenders(bench: Bench) -> Iterator[Any]:
 
 def check(bench: Bench, kernels: Any) -> None:
     """All correctness. A baseline that raises is missing from then on."""
-    from gpu import checks, problems  # noqa: PLC0415
+    from gpu import checks, problems  # noqa: PLC0415  after TRITON_INTERPRET is set
 
     found, missing = bench.found["correctness"], bench.found["missing"]
     for given in checks.problems(bench.dry, problems.TINY if bench.dry else problems.LISTS, bench.device.name):
@@ -119,7 +119,7 @@ def check(bench: Bench, kernels: Any) -> None:
 
 def time_decode(bench: Bench) -> None:
     """Every contender on every shape."""
-    from gpu import problems  # noqa: PLC0415
+    from gpu import problems  # noqa: PLC0415  after TRITON_INTERPRET is set
 
     for lists in problems.TINY if bench.dry else problems.LISTS:
         for heads in (3,) if bench.dry else HEADS:
@@ -133,9 +133,9 @@ def time_decode(bench: Bench) -> None:
 
 def time_index(bench: Bench, kernels: Any) -> None:
     """The logits kernel over rows and context, with the bytes of the keys it must read."""
-    import torch  # noqa: PLC0415
+    import torch  # noqa: PLC0415  after TRITON_INTERPRET is set
 
-    from pd_kernels.index_bf16 import cases, shapes  # noqa: PLC0415
+    from pd_kernels.index_bf16 import cases, shapes  # noqa: PLC0415  after TRITON_INTERPRET is set
 
     sms = 1 if bench.dry else torch.cuda.get_device_properties(0).multi_processor_count
     for rows in (2,) if bench.dry else INDEX_ROWS:
@@ -154,8 +154,8 @@ def time_index(bench: Bench, kernels: Any) -> None:
 
 def run(bench: Bench) -> None:
     """The whole walk; stops where the time is up."""
-    import torch  # noqa: PLC0415
-    from gpu import checks  # noqa: PLC0415
+    import torch  # noqa: PLC0415  after TRITON_INTERPRET is set
+    from gpu import checks  # noqa: PLC0415  after TRITON_INTERPRET is set
 
     with tempfile.TemporaryDirectory() as folder:
         try:

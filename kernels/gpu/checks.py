@@ -70,7 +70,7 @@ def index(kernels: IndexKernels, device: str, dry: bool) -> Iterator[dict[str, A
 
 def index_library(folder: Path, device: torch.device | None) -> IndexKernels:
     """The library for this device: the built one on sm_120, else compiled now, by nvcc, or by g++ for a CPU. RuntimeError says what is missing."""
-    from pd_kernels.index_bf16 import build, op  # noqa: PLC0415
+    from pd_kernels.index_bf16 import build, op  # noqa: PLC0415  where nvcc is only
 
     if device is None:
         return IndexKernels(build.build_host(folder / "index_host.so"))

@@ -46,7 +46,7 @@ def positional(given: Problem) -> list[Any]:
 
 
 def _triton(given: Problem) -> Callable[[], Any]:
-    from sglang.kernels.ops.attention.flash_mla_sm120_triton import flash_mla_sparse_decode_triton  # noqa: PLC0415
+    from sglang.kernels.ops.attention.flash_mla_sm120_triton import flash_mla_sparse_decode_triton  # noqa: PLC0415  where it runs only
 
     arguments = positional(given)
     return lambda: flash_mla_sparse_decode_triton(*arguments)

@@ -60,7 +60,7 @@ def _hooks(kernel: Kernel, knobs: Mapping[str, Any], paper: report.Report) -> li
 
 def _install(hooks: Mapping[str, list[Hook]], knobs: Mapping[str, Mapping[str, Any]], paper: report.Report) -> None:
     """Hand the hooks to SGLang, and look at every target once it has applied them: a failure in there is only logged."""
-    from sglang.srt.plugins.hook_registry import HookRegistry, HookType  # noqa: PLC0415
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType  # noqa: PLC0415  tests need no SGLang
 
     before = {hook.target: resolved(hook.target, name) for name, some in hooks.items() for hook in some}
     for some in hooks.values():

@@ -120,7 +120,7 @@ def test_the_names_that_the_hooks_read_are_those_of_sglang() -> None:
 
 
 def test_the_environment_leads_sglang_to_the_hooked_function(hooked: dict[str, Any]) -> None:
-    from sglang.srt.environ import envs  # noqa: PLC0415
+    from sglang.srt.environ import envs  # noqa: PLC0415  after the fixtures
 
     del hooked
     assert not envs.SGLANG_OPT_USE_TILELANG_INDEXER.get()
@@ -244,8 +244,8 @@ def test_a_pool_without_a_shadow_is_refused(hooked: dict[str, Any], changed: dic
 
 
 def test_off_means_nothing_was_touched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from pd_kernels import index_bf16  # noqa: PLC0415
-    from pd_kernels.index_bf16 import op  # noqa: PLC0415
+    from pd_kernels import index_bf16  # noqa: PLC0415  after the fixtures
+    from pd_kernels.index_bf16 import op  # noqa: PLC0415  after the fixtures
 
     for owner, name in TARGETS:
         assert not hasattr(getattr(owner, name), "__wrapped__")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from . import kernels
+from .loads import stamps
 from .observe import Rank, Unit
 from .patience import took
 
@@ -219,7 +220,5 @@ def completion_tokens(body: Any) -> int:
 
 def loads_age(loads: Http | None, now: float) -> float | None:
     """Seconds since the oldest rank published its load, None when the report cannot be read."""
-    from .loads import stamps  # noqa: PLC0415
-
     taken = stamps(loads.body) if loads is not None and loads.status == 200 else ()
     return now - min(taken) if taken else None

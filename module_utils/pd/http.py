@@ -26,7 +26,7 @@ def client(timeout: float, key: str | None = None) -> httpx.Client:
 
 def ask(url: str, body: Mapping[str, Any] | None = None, timeout: float = 5.0, key: str | None = None) -> Http:
     """GET, or POST when there is a body. Never raises for what the other side does: the error is the observation."""
-    import httpx  # noqa: PLC0415
+    import httpx  # noqa: PLC0415  as above
 
     try:
         with client(timeout, key) as http:

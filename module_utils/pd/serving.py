@@ -67,7 +67,7 @@ def _workers(body: Any) -> tuple[Mapping[str, Any], ...]:
 
 
 def _request(url: str, model: str, prompt: str, tokens: int, *, stream: bool, timeout: float, key: str | None) -> Reply:
-    import httpx  # noqa: PLC0415
+    import httpx  # noqa: PLC0415  not on a bare host
 
     body: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": prompt}], "max_tokens": tokens}
     body |= {"temperature": 0, "ignore_eos": True, "stream": stream}

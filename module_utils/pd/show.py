@@ -10,7 +10,7 @@ from typing import Any
 def table(told: Mapping[str, Any], width: int = 150) -> str:
     """The truth table as text: instances, knobs, findings."""
     from rich.console import Console  # noqa: PLC0415  the brain also runs where there is none
-    from rich.table import Table  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415  as above
 
     out = Console(file=io.StringIO(), width=width, color_system=None)
     out.print(f"generation {told['generation']}")

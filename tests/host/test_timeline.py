@@ -46,7 +46,7 @@ def test_every_run_leaves_a_picture_of_itself_beside_the_one_before(pair: Pair) 
     mine = ledger(pair.machine)[mark:]
     text, svg = picture(done)
     assert not re.search(r"(src|href)=|@import|url\((?!#)", text), "the page loads nothing"
-    seconds = float(re.search(r"outage ([\d.]+) s, forecast [\d.]+ s, the one such run before ", done.stdout)[1])  # type: ignore[index]
+    seconds = float(re.search(r"outage ([\d.]+) s, forecast [\d.]+ s, the one such run before ", done.stdout)[1])  # type: ignore[index]  # no match fails
     assert seconds == pytest.approx(outage(mine), abs=0.2)
     assert f"outage {seconds:.1f} s" in text
     said = tips(svg)

@@ -110,7 +110,7 @@ def test_what_no_verdict_ended_stays_open_until_the_run_ended() -> None:
 
 
 def test_a_roll_back_in_the_same_run_is_a_second_bring_up_of_one_outage() -> None:
-    again: list[Event] = [(at + 10, *rest) for at, *rest in ORDERED[2:]]  # type: ignore[misc]
+    again: list[Event] = [(at + 10, *rest) for at, *rest in ORDERED[2:]]  # type: ignore[misc]  # the same shape
     back: Event = (11, "begin", "", {"steps": ["start prefill0"], "generation": "g0", "why": "g1 failed", "back_from": "g1"})
     events: list[Event] = [*ORDERED[:5], (9, "gate", "prefill0", DEAD), (10, "bad", "", {"generation": "g1", "why": "it died"}), back, *again]
     told = drawn(ledger("r", events, outcome="failed"), forecast=15.0)

@@ -31,9 +31,9 @@ class Nvcc:
 def find_nvcc() -> Nvcc:
     """The nvcc of the wheels in this environment, whose version is pinned, or the one on PATH; RuntimeError says how to get one."""
     wheels = Path(sysconfig.get_path("purelib")) / "nvidia" / "cu13"
-    path, on_path = wheels / "bin" / "nvcc", None
-    if not path.exists() and (on_path := shutil.which("nvcc")):
-        path = Path(on_path)
+    pinned = wheels / "bin" / "nvcc"
+    on_path = None if pinned.exists() else shutil.which("nvcc")
+    path = Path(on_path) if on_path else pinned
     if not path.exists():
         raise RuntimeError(f"no nvcc on PATH and none at {path}; run `pip install --require-hashes -r requirements/nvcc.lock`")
     printed = _run([str(path), "--version"]).stdout

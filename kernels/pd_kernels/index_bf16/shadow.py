@@ -92,8 +92,8 @@ class Shadow:
 
     def create(self, _result: None, pool: Any) -> None:
         """AFTER `_create_buffer`: as many bf16 pages as the pool has, in the same memory region. ValueError where there can be none."""
-        from sglang.srt.constants import GPU_MEMORY_TYPE_KV_CACHE  # noqa: PLC0415
-        from sglang.srt.runtime_context import get_memory  # noqa: PLC0415
+        from sglang.srt.constants import GPU_MEMORY_TYPE_KV_CACHE  # noqa: PLC0415  an engine only
+        from sglang.srt.runtime_context import get_memory  # noqa: PLC0415  an engine only
 
         hicache = bool(get_memory().enable_hierarchical_cache)
         why = refusal(hicache=hicache, fp4=pool.use_fp4_indexer, page=pool.page_size, dim=pool.index_head_dim)

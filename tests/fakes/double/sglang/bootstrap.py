@@ -19,7 +19,7 @@ log = logging.getLogger("sglang")
 _IDS = ("prefill_dp_rank", "prefill_cp_rank", "target_tp_rank", "target_pp_rank")
 
 
-class Server(uvicorn.Server):  # type: ignore[misc]
+class Server(uvicorn.Server):  # type: ignore[misc]  # untyped base
     """uvicorn without its signal handlers: an engine's signals are the engine's (sglang-facts 2.5)."""
 
     @contextlib.contextmanager

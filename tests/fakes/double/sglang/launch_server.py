@@ -10,16 +10,16 @@ import warnings
 
 def run() -> int:
     """Parse, then run; 2 for a bad flag or a bad script, before anything is started."""
-    from .faults import FaultError, FaultSource  # noqa: PLC0415
-    from .flags import parse  # noqa: PLC0415
+    from .faults import FaultError, FaultSource  # noqa: PLC0415  after the warning, as the real one
+    from .flags import parse  # noqa: PLC0415  after the warning, as the real one
 
     args = parse(sys.argv[1:])
     try:
         faults = FaultSource(os.environ)
     except FaultError as error:
-        print(f"engine double: {error}", file=sys.stderr)  # noqa: T201
+        print(f"engine double: {error}", file=sys.stderr)  # noqa: T201  argparse's way
         return 2
-    from .lifecycle import main  # noqa: PLC0415
+    from .lifecycle import main  # noqa: PLC0415  after the warning, as the real one
 
     return main(args, faults)
 

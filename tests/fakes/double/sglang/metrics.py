@@ -32,7 +32,7 @@ class Metrics:
     """One registry per engine; a labelled series appears when it first moves, as there."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # untyped there
         self.registry = CollectorRegistry()
         mode = args.disaggregation_mode
         self._tokenizer = {

@@ -111,7 +111,7 @@ def _compile(seconds: float) -> None:
 def child(title: str, prefix: str, conn: Connection, load: Load | None, answers: bool) -> None:
     """The entry of every child; an exception ends it the way SGLang's schedulers end (SIGQUIT to the parent)."""
     # Imported here: only the children have a title, and the parent's environment must stay readable.
-    import setproctitle  # noqa: PLC0415
+    import setproctitle  # noqa: PLC0415  in the child only
 
     parent = os.getppid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
