@@ -80,7 +80,10 @@ def _router(instance: Instance, release: str, engines: Sequence[Member]) -> Memb
 
 
 def _place(python: str) -> dict[str, str]:
-    """What a login shell would have set and a service has not: ninja and nvcc of the venv are found by PATH (field report 075)."""
+    """What a login shell would have set and a service has not: ninja of the venv is found by PATH (field report 075).
+
+    FlashInfer takes nvcc of CUDA_HOME, PATH or /usr/local/cuda, in that order (its jit/cpp_ext.py:48): the machine's own.
+    """
     return {"PATH": f"{PurePosixPath(python).parent}:/usr/local/bin:/usr/bin:/bin", "HOME": HOME}
 
 
