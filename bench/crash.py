@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import lab
+from bench import origin
 from tests.support import crash, real
 from tests.support.pairs import Pair, serving
 from tests.support.project import Project, ledger
@@ -78,8 +79,7 @@ def main() -> None:
         "client_patience_s": asked.patience,
         "trials": found,
     }
-    asked.out.parent.mkdir(exist_ok=True)
-    asked.out.write_text(json.dumps(told, indent=1) + "\n")
+    origin.write(asked.out, told)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Where a result comes from: when, on what machine, with which versions. Nothing that names the machine."""
+"""Where a result comes from: when, on what machine, with which versions; and how it is written. Nothing that names the machine."""
 
 from __future__ import annotations
 
@@ -43,3 +43,9 @@ def versions(machine: lab.Machine) -> dict[str, str]:
     for venv, code in (("engine", ENGINE), ("router", ROUTER)):
         found |= json.loads(machine.exec([f"/opt/sglang-pd/releases/{release}/{venv}/bin/python", "-c", code]).stdout)
     return found
+
+
+def write(path: Path, told: dict[str, Any]) -> None:
+    """A result as a file; its folder is made."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(told, indent=1) + "\n")

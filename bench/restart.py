@@ -140,8 +140,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     rounds = args.rounds or rounds
     told = {"figure": args.figure, **origin.here(f"python -m bench.restart {args.figure} --rounds {rounds}"), **measure(rounds)}
     path: Path = args.out or RESULTS / f"{args.figure}.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(told, indent=1) + "\n")
+    origin.write(path, told)
     say(f"written: {path}")
 
 
