@@ -104,11 +104,11 @@ routers:
   type: dict
 """
 
-from dataclasses import asdict  # noqa: E402
-from typing import Any  # noqa: E402
+from dataclasses import asdict  # noqa: E402  the documentation comes first
+from typing import Any  # noqa: E402  the documentation comes first
 
-from ansible.module_utils.basic import AnsibleModule  # noqa: E402
-from ansible.module_utils.pd import bundle, collect, forecast, ledger, lock, node, ops, outcome, startable  # noqa: E402
+from ansible.module_utils.basic import AnsibleModule  # noqa: E402  the documentation comes first
+from ansible.module_utils.pd import bundle, collect, forecast, ledger, lock, node, ops, outcome, startable  # noqa: E402  the documentation comes first
 
 SPEC: dict[str, Any] = {
     "state": {"type": "str", "choices": ["collected", "told"], "default": "collected"},

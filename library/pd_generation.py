@@ -109,11 +109,11 @@ unfinished:
   type: dict
 """
 
-from dataclasses import asdict  # noqa: E402
-from typing import Any  # noqa: E402
+from dataclasses import asdict  # noqa: E402  the documentation comes first
+from typing import Any  # noqa: E402  the documentation comes first
 
-from ansible.module_utils.basic import AnsibleModule  # noqa: E402
-from ansible.module_utils.pd import forecast, ledger, lock, machine, node, startable, store  # noqa: E402
+from ansible.module_utils.basic import AnsibleModule  # noqa: E402  the documentation comes first
+from ansible.module_utils.pd import forecast, ledger, lock, machine, node, startable, store  # noqa: E402  the documentation comes first
 
 SPEC: dict[str, Any] = {
     "state": {"type": "str", "choices": ["present", "observed", "kept", "written", "current", "good", "bad"], "default": "present"},

@@ -64,12 +64,12 @@ said:
   elements: str
 """
 
-import time  # noqa: E402
-from pathlib import Path  # noqa: E402
-from typing import Any  # noqa: E402
+import time  # noqa: E402  the documentation comes first
+from pathlib import Path  # noqa: E402  the documentation comes first
+from typing import Any  # noqa: E402  the documentation comes first
 
-from ansible.module_utils.basic import AnsibleModule  # noqa: E402
-from ansible.module_utils.pd import observe  # noqa: E402
+from ansible.module_utils.basic import AnsibleModule  # noqa: E402  the documentation comes first
+from ansible.module_utils.pd import observe  # noqa: E402  the documentation comes first
 
 SPEC: dict[str, Any] = {
     "name": {"type": "str", "required": True},

@@ -40,10 +40,10 @@ told:
   type: dict
 """
 
-from typing import Any  # noqa: E402
+from typing import Any  # noqa: E402  the documentation comes first
 
-from ansible.module_utils.basic import AnsibleModule  # noqa: E402
-from ansible.module_utils.pd import loads, node, ops, stamped, truth  # noqa: E402
+from ansible.module_utils.basic import AnsibleModule  # noqa: E402  the documentation comes first
+from ansible.module_utils.pd import loads, node, ops, stamped, truth  # noqa: E402  the documentation comes first
 
 SPEC: dict[str, Any] = {}
 

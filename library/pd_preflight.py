@@ -75,11 +75,11 @@ verdict:
   choices: ['ok', 'refused: mend what is asked for', 'refused: clear the machine first', 'refused: reboot or hardware']
 """
 
-from pathlib import Path  # noqa: E402
-from typing import Any  # noqa: E402
+from pathlib import Path  # noqa: E402  the documentation comes first
+from typing import Any  # noqa: E402  the documentation comes first
 
-from ansible.module_utils.basic import AnsibleModule  # noqa: E402
-from ansible.module_utils.pd import fragments, observe, ports, preflight, refusal, strays  # noqa: E402
+from ansible.module_utils.basic import AnsibleModule  # noqa: E402  the documentation comes first
+from ansible.module_utils.pd import fragments, observe, ports, preflight, refusal, strays  # noqa: E402  the documentation comes first
 
 SPEC: dict[str, Any] = {
     "ports": {"type": "list", "elements": "dict", "default": []},

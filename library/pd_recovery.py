@@ -41,12 +41,12 @@ reloaded:
   elements: str
 """
 
-import json  # noqa: E402
-from pathlib import Path  # noqa: E402
-from typing import Any  # noqa: E402
+import json  # noqa: E402  the documentation comes first
+from pathlib import Path  # noqa: E402  the documentation comes first
+from typing import Any  # noqa: E402  the documentation comes first
 
-from ansible.module_utils.basic import AnsibleModule  # noqa: E402
-from ansible.module_utils.pd import brain, node, observe, recover  # noqa: E402
+from ansible.module_utils.basic import AnsibleModule  # noqa: E402  the documentation comes first
+from ansible.module_utils.pd import brain, node, observe, recover  # noqa: E402  the documentation comes first
 
 SPEC: dict[str, Any] = {"settings": {"type": "dict", "required": True}}
 LIB = Path("/opt/sglang-pd/lib")

@@ -64,16 +64,16 @@ path:
   type: str
 """
 
-import json  # noqa: E402
-import subprocess  # noqa: E402
-import time  # noqa: E402
-from collections.abc import Iterator  # noqa: E402
-from contextlib import suppress  # noqa: E402
-from datetime import UTC, datetime  # noqa: E402
-from typing import Any  # noqa: E402
+import json  # noqa: E402  the documentation comes first
+import subprocess  # noqa: E402  the documentation comes first
+import time  # noqa: E402  the documentation comes first
+from collections.abc import Iterator  # noqa: E402  the documentation comes first
+from contextlib import suppress  # noqa: E402  the documentation comes first
+from datetime import UTC, datetime  # noqa: E402  the documentation comes first
+from typing import Any  # noqa: E402  the documentation comes first
 
-from ansible.module_utils.basic import AnsibleModule  # noqa: E402
-from ansible.module_utils.pd import ledger, node, ops, phases, stamped, timeline, timeline_run, truth  # noqa: E402
+from ansible.module_utils.basic import AnsibleModule  # noqa: E402  the documentation comes first
+from ansible.module_utils.pd import ledger, node, ops, phases, stamped, timeline, timeline_run, truth  # noqa: E402  the documentation comes first
 
 SPEC: dict[str, Any] = {
     "run": {"type": "str", "required": True},

@@ -75,13 +75,13 @@ lock:
   type: dict
 """
 
-from contextlib import nullcontext  # noqa: E402
-from dataclasses import asdict  # noqa: E402
-from datetime import UTC, datetime  # noqa: E402
-from typing import Any  # noqa: E402
+from contextlib import nullcontext  # noqa: E402  the documentation comes first
+from dataclasses import asdict  # noqa: E402  the documentation comes first
+from datetime import UTC, datetime  # noqa: E402  the documentation comes first
+from typing import Any  # noqa: E402  the documentation comes first
 
-from ansible.module_utils.basic import AnsibleModule  # noqa: E402
-from ansible.module_utils.pd import lock, transaction  # noqa: E402
+from ansible.module_utils.basic import AnsibleModule  # noqa: E402  the documentation comes first
+from ansible.module_utils.pd import lock, transaction  # noqa: E402  the documentation comes first
 
 SPEC: dict[str, Any] = {
     "state": {"type": "str", "choices": ["open", "closed"], "required": True},

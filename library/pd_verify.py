@@ -51,10 +51,10 @@ findings:
   elements: dict
 """
 
-from typing import Any  # noqa: E402
+from typing import Any  # noqa: E402  the documentation comes first
 
-from ansible.module_utils.basic import AnsibleModule  # noqa: E402
-from ansible.module_utils.pd import ledger, node, ops, store, truth, truth_table, truth_unattended  # noqa: E402
+from ansible.module_utils.basic import AnsibleModule  # noqa: E402  the documentation comes first
+from ansible.module_utils.pd import ledger, node, ops, store, truth, truth_table, truth_unattended  # noqa: E402  the documentation comes first
 
 SPEC: dict[str, Any] = {"request_timeout": {"type": "float", "default": 8.0}}
 

@@ -69,11 +69,11 @@ since:
   type: float
 """
 
-from dataclasses import asdict  # noqa: E402
-from typing import Any  # noqa: E402
+from dataclasses import asdict  # noqa: E402  the documentation comes first
+from typing import Any  # noqa: E402  the documentation comes first
 
-from ansible.module_utils.basic import AnsibleModule  # noqa: E402
-from ansible.module_utils.pd import drain, ledger, lock, node, ops  # noqa: E402
+from ansible.module_utils.basic import AnsibleModule  # noqa: E402  the documentation comes first
+from ansible.module_utils.pd import drain, ledger, lock, node, ops  # noqa: E402  the documentation comes first
 
 SPEC: dict[str, Any] = {
     "names": {"type": "list", "elements": "str", "required": True},

@@ -112,10 +112,10 @@ journal:
   elements: str
 """
 
-from typing import Any  # noqa: E402
+from typing import Any  # noqa: E402  the documentation comes first
 
-from ansible.module_utils.basic import AnsibleModule  # noqa: E402
-from ansible.module_utils.pd import gating, lock, node, ops  # noqa: E402
+from ansible.module_utils.basic import AnsibleModule  # noqa: E402  the documentation comes first
+from ansible.module_utils.pd import gating, lock, node, ops  # noqa: E402  the documentation comes first
 
 SPEC: dict[str, Any] = {
     "name": {"type": "str", "required": True},

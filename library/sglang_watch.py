@@ -60,10 +60,10 @@ journal:
   elements: str
 """
 
-from typing import Any  # noqa: E402
+from typing import Any  # noqa: E402  the documentation comes first
 
-from ansible.module_utils.basic import AnsibleModule  # noqa: E402
-from ansible.module_utils.pd import gating, ledger, lock, node, ops  # noqa: E402
+from ansible.module_utils.basic import AnsibleModule  # noqa: E402  the documentation comes first
+from ansible.module_utils.pd import gating, ledger, lock, node, ops  # noqa: E402  the documentation comes first
 
 SPEC: dict[str, Any] = {
     "generation": {"type": "str", "required": True},
